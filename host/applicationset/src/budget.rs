@@ -99,6 +99,7 @@ impl GenerationBudget {
         if slot.reacquire(self.deadline, &|| self.cancelled.load(Ordering::Relaxed)) {
             return Ok(done);
         }
+        // No slot came back in time: a cancellation is reported if there was one, and the time limit otherwise.
         self.check_deadline().and(Err(Exceeded::Time(self.limits.time)))
     }
 
@@ -145,6 +146,7 @@ impl GenerationBudget {
     /// # Errors
     /// The deadline has passed, or the work was canceled.
     pub fn check_deadline(&self) -> Result<(), Exceeded> {
+        // Before the deadline, so that work that nobody waits for is not reported as too slow.
         if self.cancelled.load(Ordering::Relaxed) {
             Err(Exceeded::Cancelled)
         } else if Instant::now() < self.deadline {

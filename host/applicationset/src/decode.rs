@@ -138,6 +138,7 @@ fn wrong_value(path: String, observed: &str, allowed: &'static str) -> Error {
 
 /// Options have no effect without Go templates.
 fn engine(spec: &Map<String, Value>) -> Result<TemplateEngine, Error> {
+    // Read before `goTemplate`, so that a wrong type is an error in both modes.
     let options = texts(spec, "goTemplateOptions", "spec")?;
     if !flag(spec, "goTemplate", "spec")? {
         return Ok(TemplateEngine::FastTemplate);

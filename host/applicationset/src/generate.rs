@@ -91,6 +91,7 @@ pub enum Error {
 /// The first [`Error`] found. [`Error::Denied`] takes precedence over other errors of running the
 /// generators, but not over those of parsing the templates.
 pub fn generate(set: &ApplicationSet, inputs: &Inputs<'_>, budget: &GenerationBudget) -> Result<Vec<Value>, Error> {
+    // Before the generators, which read other systems: a template with a mistake costs no fetch.
     let templates = templates(set, budget)?;
     let made = parameters(&set.spec, inputs, budget)?;
     let mut applications = Vec::new();

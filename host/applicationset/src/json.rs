@@ -20,6 +20,7 @@ pub(super) fn read<E>(text: &str, charge: &mut dyn FnMut(u64) -> Result<(), E>) 
     let mut has_room = |bytes| charge(bytes).map_err(|error| limit = Some(error)).is_ok();
     let read = Seed(&mut has_room).deserialize(&mut reader);
     match (read.and_then(|value| reader.end().map(|()| value)), limit) {
+        // Before the parser's error, which only says that reading stopped.
         (_, Some(limit)) => Err(Error::Limit(limit)),
         (Ok(value), None) => Ok(value),
         (Err(error), None) => Err(Error::Syntax(error.to_string())),
@@ -90,6 +91,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
     fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Value, A::Error> {
         let mut members = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
+            // Duplicate keys are charged twice, which is more than they take.
             let bytes = heap_size::map_growth(members.len()).saturating_add(heap_size::text(&key));
             self.charge(bytes)?;
             let value = entries.next_value_seed(Seed(self.0))?;

@@ -53,6 +53,7 @@ pub(super) fn check_application_set(object: &Value) -> Result<(), Error> {
     let Value::Object(members) = object else { return Ok(()) };
     let checked = members.iter().try_for_each(|(key, value)| {
         check_key(key, "", TemplatedKeys::Refused)?;
+        // A cluster drops such keys below the others, such as `metadata`.
         match key.as_str() {
             "spec" => check_below(value, key, TemplatedKeys::Refused).map_err(|error| error.within(key)),
             _ => Ok(()),

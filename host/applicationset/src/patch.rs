@@ -98,6 +98,7 @@ pub(crate) fn apply(parts: Value, text: &str, budget: &GenerationBudget) -> Resu
         Value::Object(fields) => fields,
         other => return Err(Error::Kind(type_in_words(&other))),
     };
+    // Before `IGNORED_FIELDS`, which would drop it without a word. `null` starts nothing.
     if patch.get("operation").is_some_and(|value| !value.is_null()) {
         return Err(Error::Operation);
     }
@@ -156,6 +157,7 @@ fn restore_project(patched: &mut Value, project: Option<Value>) {
     };
     match project {
         Some(project) => spec.insert("project".to_owned(), project),
+        // The template gave no project, so the patch must not add one.
         None => spec.remove("project"),
     };
 }
@@ -298,6 +300,7 @@ fn apply_retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, 
     let unnamed = patch.iter().find(|(key, value)| {
         !value.is_null() && !key.starts_with(DELETE_FROM) && !key.starts_with(ORDER) && !named(key)
     });
+    // Kubernetes refuses such a patch, too.
     if let Some((key, _)) = unnamed {
         return Err(Error::Retain(key.clone()));
     }

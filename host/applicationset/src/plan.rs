@@ -210,6 +210,7 @@ impl Plan {
             } else if !seen.insert(name.clone()) {
                 problems.push(PlanProblem::Duplicate(name));
             } else if let Some(before) = remaining.remove(&name) {
+                // A set that is not stored has no UID yet, and an `Owner` without UID matches by name alone.
                 if is_stored && planner.owner.is_controller_of(&before) {
                     changes.push(planner.update(name, before, application));
                 } else {
@@ -219,6 +220,7 @@ impl Plan {
                 changes.push(planner.create(name, application));
             }
         }
+        // What is left was not generated: the set's own Applications are deleted, all others do not concern it.
         remaining.retain(|_, before| is_stored && planner.owner.is_controller_of(before));
         changes.extend(remaining.into_iter().map(|(name, before)| planner.delete(name, before)));
         changes.sort_by(|a, b| a.name.cmp(&b.name));
@@ -257,6 +259,7 @@ impl Plan {
         let bound = existing.applications.into_iter().filter(is_bound);
         let change = |before: Value| {
             let name = set.application_name(name_of(&before).to_owned());
+            // A cluster deletes an object only once all its owners are gone.
             let goes = owner.is_controller_of(&before) || owner.others(&before).next().is_none();
             let (action, after) = match (cascade, goes) {
                 (Propagation::Background, true) => (Action::Delete, None),
@@ -303,7 +306,6 @@ impl ApplicationSet {
         self.spec.sync_policy.applications
     }
 
-    /// The name of an Application of the set.
     fn application_name(&self, name: String) -> ObjectName {
         let namespace = self.name.namespace.clone();
         ObjectName { namespace, name }

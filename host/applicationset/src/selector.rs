@@ -100,6 +100,7 @@ impl LabelOperator {
         let number = || value.and_then(|value| value.parse::<i64>().ok());
         match self {
             Self::In(values) => value.is_some_and(|value| values.iter().any(|one| one == value)),
+            // As in Kubernetes, a label that is missing is in no set.
             Self::NotIn(values) => value.is_none_or(|value| values.iter().all(|one| one != value)),
             Self::Exists => value.is_some(),
             Self::DoesNotExist => value.is_none(),

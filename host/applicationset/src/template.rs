@@ -140,7 +140,7 @@ enum AuthorizationImpact {
 }
 
 /// What depends on a field of an Application, by its pointer. The gateway's `ApplicationFields`
-/// (`applicationsets/permit/application.rs`) lists the fields that authorization depends on.
+/// (`applicationset-rights/application.rs`) lists the fields that authorization depends on.
 fn authorization_impact(pointer: &str) -> AuthorizationImpact {
     let is_direct = matches!(pointer, "/metadata/name" | "/spec/project")
         || pointer.starts_with("/spec/destination/")
@@ -268,6 +268,7 @@ impl StringTemplate {
             }
             Self::GoTemplate(go) => go.render(context)?,
         };
+        // `TEXT_BYTES` and the heap bound the render itself. What remains of it is charged here.
         context.budget.charge_bytes(value::size(text.len()))?;
         Ok(text)
     }

@@ -62,6 +62,7 @@ pub fn read<E>(
     duplicate_keys: DuplicateKeys,
     charge: &mut dyn FnMut(u64) -> Result<(), E>,
 ) -> Result<Value, Error<E>> {
+    // A byte order mark is not part of the document.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     lexical::check(text).map_err(Error::Syntax)?;
     let mut parser = Parser::new();
@@ -367,6 +368,7 @@ impl<E> Reader<'_, E> {
             nodes: known.nodes.saturating_add(1),
             ..known.clone()
         };
+        // At each alias, so that an attack stops early.
         self.check_aliases()?;
         Ok(copy)
     }

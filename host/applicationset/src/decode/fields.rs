@@ -75,6 +75,7 @@ pub(crate) fn text_map<'v>(
     let path = child_path(path, key);
     let entry = |(key, value): (&'v String, &'v Value)| match value {
         Value::String(text) => Ok((key.as_str(), text.as_str())),
+        // Go decodes `null` in a map of strings as an empty string.
         Value::Null => Ok((key.as_str(), "")),
         other => Err(mistake(&child_path(&path, key), other, "text")),
     };

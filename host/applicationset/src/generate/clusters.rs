@@ -70,6 +70,7 @@ pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -
     let values = CompiledValues::new(run, settings.values, path)?;
     let mut made = Vec::new();
     for cluster in selected(&selector, run.inputs.clusters) {
+        // Goes on after a denial: the answer lists all that are denied, and `parameters` fails because of them.
         if !run.record_denial(run.inputs.authorizer.check_cluster(cluster)) {
             continue;
         }
@@ -81,6 +82,7 @@ pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -
     if !settings.is_flat_list {
         return Ok(made);
     }
+    // The list is one more set of parameters. Its clusters were charged above.
     run.charge(0)?;
     // A list of maps in Argo CD.
     run.record_type_ambiguity(TypeAmbiguity::Lists, path);

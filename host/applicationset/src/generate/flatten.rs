@@ -45,6 +45,7 @@ fn leaves(run: &GeneratorRun<'_>, key: String, value: &Value, params: &mut Param
 
 /// The string that [`flat`] would give for `key`.
 pub(super) fn lookup<'v>(params: &'v Params, key: &str) -> Option<Cow<'v, str>> {
+    // The whole key first: keys of parameters can themselves have dots.
     if let Some(leaf) = params.get(key).and_then(leaf) {
         return Some(leaf);
     }

@@ -123,6 +123,7 @@ impl<'a> GeneratorRun<'a> {
             [..] => return Err(invalid(path, "found more than one generator in matrix.Generators")),
         };
         let selector = post_selector(&entry, path)?;
+        // Without parameters nothing is rendered, as upstream: `{{` then stays as it is.
         let rendered = match given.filter(|given| !given.is_empty()) {
             None => Cow::Borrowed(raw),
             Some(given) => {
@@ -206,9 +207,11 @@ impl<'a> GeneratorRun<'a> {
     /// same for the whole run, unless the run opens more than [`MAX_OPEN_TREES`] trees.
     pub(super) fn tree(&self, url: &str, revision: &str) -> Result<Option<Rc<OpenTree>>, InputError> {
         let key = (url.to_owned(), revision.to_owned());
+        // The same tree for the whole run, even if the branch moves meanwhile.
         if let Some(known) = self.trees.borrow().get(&key) {
             return Ok(known.clone());
         }
+        // Asked before the repository is contacted. A denial is kept like a tree, so that it is asked once.
         let opened = match self.record_denial(self.inputs.authorizer.check_repository(url)) {
             true => Some(Rc::new(OpenTree {
                 tree: self.inputs.repositories.open(url, revision, self.budget)?,

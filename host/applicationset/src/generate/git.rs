@@ -65,6 +65,7 @@ impl<P> Patterns<P> {
 
 impl GitGeneratorRun<'_, '_> {
     fn input(&self, error: InputError) -> Error {
+        // Charges nothing: it finds out whether the limit is the cause.
         match self.run.budget.charge_bytes(0) {
             // Paths are charged too, and a reader has no separate error for that limit.
             Err(exceeded) => Error::Exceeded(exceeded),
@@ -82,6 +83,7 @@ impl GitGeneratorRun<'_, '_> {
         let budget = self.run.budget;
         let input = |error| self.input(error);
         let known = opened.directories(budget).map_err(input)?;
+        // Argo CD checks submodules out, so a pattern that reaches into one gives it directories that are unknown here.
         for submodule in opened.tree.submodules(budget).map_err(input)? {
             budget.check_deadline()?;
             if patterns

@@ -18,6 +18,7 @@ pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -
         run.charge(heap_size::of(element))?;
         let path = || format!("{path}.elements[{index}]");
         made.push(match element {
+            // Go decodes `null` as an empty map.
             Value::Null => Params::new(),
             element => match run.engine {
                 TemplateEngine::GoTemplate { .. } => {

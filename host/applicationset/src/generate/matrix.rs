@@ -33,6 +33,7 @@ pub(super) fn parameters(
     let mut made = Vec::new();
     // A second child that uses no parameter generates the same each time.
     let mut fixed: Option<Vec<Params>> = None;
+    // Without templates its inputs are read once, not once for each set of the first child.
     let is_fixed = !type_ambiguity::is_templated(second);
     for own in &ours {
         let generated;
@@ -51,6 +52,7 @@ pub(super) fn parameters(
                         run.record_type_ambiguity(TypeAmbiguity::Maps, path);
                     }
                     let mut both = other.clone();
+                    // The first child takes precedence.
                     overlay(&mut both, own);
                     both
                 }

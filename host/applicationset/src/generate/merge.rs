@@ -30,6 +30,7 @@ pub(super) fn parameters(
     let children = settings.generators.iter().enumerate();
     let made = children.map(|(index, child)| run.child(child, level, &format!("{path}.generators[{index}]"), None));
     let mut made = made.collect::<Result<Vec<_>, _>>()?.into_iter();
+    // After the children, whose errors come first upstream.
     if settings.keys.is_empty() {
         let what = "no merge keys were specified, Merge requires at least one";
         return Err(invalid(path, what));

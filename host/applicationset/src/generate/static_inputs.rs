@@ -64,6 +64,7 @@ impl StaticInputs {
             match name {
                 GeneratorKind::List => {}
                 GeneratorKind::Git => match GitSettings::read(settings, &path)?.url {
+                    // Only rendered text can change. `{{` in a generator of the top level is part of the URL.
                     url if is_rendered && url.contains("{{") => self.is_incomplete = true,
                     url => self.repositories.push(url.to_owned()),
                 },

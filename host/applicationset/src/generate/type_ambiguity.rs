@@ -107,6 +107,7 @@ const MAP_TYPE_SENSITIVE_FUNCTIONS: [&str; 2] = ["index", "printf"];
 
 fn reveals_type(text: &str, ambiguity: TypeAmbiguity) -> bool {
     let mut names = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    // The formats of `printf` count for lists as well: `%T` and `%#v` print types.
     names.any(|name| {
         TYPE_SENSITIVE_FUNCTIONS.contains(&name)
             || (ambiguity == TypeAmbiguity::Maps && MAP_TYPE_SENSITIVE_FUNCTIONS.contains(&name))

@@ -38,6 +38,7 @@ impl<'v> CompiledValues<'v> {
 
     /// Renders each entry with the parameters as they are, then adds all of them.
     pub(super) fn append(&self, run: &GeneratorRun<'_>, params: &mut Params) -> Result<(), Error> {
+        // Collected first: an entry must not see those before it.
         let mut rendered = Map::new();
         for (key, compiled) in &self.entries {
             let value = compiled.render(params, run.budget);

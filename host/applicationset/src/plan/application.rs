@@ -80,6 +80,7 @@ impl Planner<'_> {
     /// changes nothing.
     fn wanted(&self, name: &str, before: &Value, generated: &Value) -> Option<Value> {
         // Most Applications of a set do not change, so nothing is copied for them.
+        // An ignored field or an operation cannot be judged by the spec alone, so the result is made and compared.
         if !specs_equal(before, generated) || self.rules.applies_to(name) || generated.get("operation").is_some() {
             let after = self.rules.apply(name, before, self.merged(before, generated));
             return (!is_unchanged(before, &after, &self.owner)).then_some(after);

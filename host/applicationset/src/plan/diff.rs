@@ -86,6 +86,7 @@ fn masked(text: &str) -> Cow<'_, str> {
         let end = part.find(['/', '?', '#', ' ', '\n', '"', '\'']).unwrap_or(part.len());
         let (authority, rest) = part.split_at_checked(end).unwrap_or((part, ""));
         let login = authority
+            // The last `@`: a password can contain one.
             .rsplit_once('@')
             .and_then(|(login, host)| Some((login.split_once(':')?.0, host)));
         match login {

@@ -88,6 +88,7 @@ impl IgnoreRules {
 /// Source: RFC 6901.
 fn parse_json_pointer(pointer: &str) -> Option<Vec<String>> {
     let path = pointer.strip_prefix('/')?;
+    // In this order, or `~01` would become `/` (RFC 6901, section 4).
     let steps = path.split('/').map(|step| step.replace("~1", "/").replace("~0", "~"));
     Some(steps.collect())
 }
@@ -103,6 +104,7 @@ fn remove(value: &mut Value, path: &[String]) {
             let Some(inner) = members.get_mut(step) else { return };
             remove(inner, rest);
             let is_empty = inner.as_object().is_some_and(Map::is_empty);
+            // An empty `automated`, for one, means something else than none.
             if is_empty && !APPLICATION.significant_zeros.contains(&step.as_str()) {
                 members.remove(step);
             }

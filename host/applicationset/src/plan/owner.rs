@@ -59,6 +59,7 @@ impl Owner {
         text(reference, "kind") == KIND
             && text(reference, "apiVersion").starts_with(GROUP)
             && text(reference, "name") == self.name
+            // Files written by hand may lack a UID, on either side.
             && (uid.is_empty() || self.uid.as_deref().is_none_or(|own| own == uid))
     }
 

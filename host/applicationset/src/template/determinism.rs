@@ -109,6 +109,7 @@ fn names_operation(patch: &str) -> bool {
     }
     plain.push_str(rest);
     let plain = plain.to_ascii_lowercase();
+    // In block style only a key at the start of a line is at the top. In flow style any can be.
     let is_anywhere = patch.contains("{{") || plain.trim_start().starts_with('{');
     let mut names = plain.match_indices("operation");
     names.any(|(start, name)| {

@@ -152,6 +152,7 @@ impl Executor<'_, '_> {
             Value::Int64(count) => Box::new((0..*count).map(|number| (Value::Int64(number), Value::Int64(number)))),
             Value::List(list) => Box::new((0_i64..).map(Value::Int).zip(list.items.iter().cloned())),
             Value::Map(map) => {
+                // `entries` copies the map, so that its body may change it.
                 self.heap.fits(map.len(), 64)?;
                 let entries = map.entries().into_iter();
                 Box::new(entries.map(|(key, value)| (Value::Text(key), value)))
@@ -226,6 +227,7 @@ impl Executor<'_, '_> {
             if pipe.is_assign {
                 self.assign(name, value.clone())?;
             } else {
+                // Variables of a scope add up while it is open.
                 self.heap.charge(64)?;
                 self.variables.push((name.clone(), value.clone()));
             }

@@ -71,6 +71,7 @@ impl Rendering<'_> {
     }
 
     fn own_values(self, values: &Map<String, Value>) -> Result<Value, Error> {
+        // A missing key must be an error here: it tells that the generator itself will fill the entry.
         let strict = match self.engine {
             TemplateEngine::FastTemplate => TemplateEngine::FastTemplate,
             TemplateEngine::GoTemplate { .. } => TemplateEngine::GoTemplate {

@@ -87,6 +87,7 @@ impl GoTemplate {
 
     fn execute(&self, context: &RenderContext<'_>) -> Result<String, ExecError> {
         let (heap, root) = context.values()?;
+        // All strings of a render share the heap, and each has its own setting.
         heap.strict.set(self.is_strict);
         exec::run(heap, &self.body, root, &self.defines, self.missing_key)
     }

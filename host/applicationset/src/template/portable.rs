@@ -127,6 +127,7 @@ fn action(inside: &str) -> Result<(Vec<Token<'_>>, &str, bool), String> {
     loop {
         let bare = left.trim_start_matches(BLANKS);
         let is_apart = bare.len() < left.len();
+        // Go takes `-}}` as a trim only behind a blank.
         let trimmed = bare.strip_prefix("-}}").filter(|_| is_apart);
         if let Some(rest) = trimmed.or_else(|| bare.strip_prefix("}}")) {
             return Ok((tokens, rest, trimmed.is_some()));

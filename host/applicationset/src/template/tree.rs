@@ -107,6 +107,7 @@ impl TreeParser {
                 let parsed = parsed.collect::<Result<Vec<_>, Error>>()?;
                 let is_fixed =
                     |(key, value): &_| matches!((key, value), (StringTemplate::Plain(_), TemplateTree::Fixed(_)));
+                // Parts without templates are kept as one value, which a render only copies.
                 match parsed.iter().all(is_fixed) {
                     true => {
                         let fixed = parsed.into_iter();

@@ -132,7 +132,6 @@ struct Constraint {
     wildcards: WildcardLevel,
 }
 
-/// Whether `version` is within `range`.
 pub(super) fn satisfies(range: &str, version: &str) -> Result<bool, ExecError> {
     let groups = read_range(range)?;
     let version = Version::read(version)?;

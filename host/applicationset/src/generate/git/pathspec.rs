@@ -20,6 +20,7 @@ impl Pathspec {
     /// # Errors
     /// It leaves the repository, or uses the syntax of a pathspec with other rules.
     pub(super) fn new(text: &str) -> Result<Self, String> {
+        // Git reads what follows as options of the pattern, such as `:(exclude)`.
         if text.starts_with(':') {
             return Err(format!(
                 "`{text}` begins with `:`, which has a meaning that is not supported"

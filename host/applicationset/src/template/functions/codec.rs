@@ -64,6 +64,7 @@ fn encoded(heap: &Heap<'_>, args: &Args<'_>, encode: fn(&[u8]) -> String) -> Res
 
 /// As in Argo CD, invalid input gives the error's message as the result.
 fn b64dec(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    // Go's decoder skips line breaks.
     let text = args.text(0)?.replace(['\r', '\n'], "");
     let at = match STANDARD.decode(&text) {
         Ok(bytes) => return heap.bytes(&bytes),
@@ -125,6 +126,7 @@ fn from_json(heap: &Heap<'_>, args: &Args<'_>) -> Result<Result<Json, String>, E
 
 fn from_yaml(heap: &Heap<'_>, args: &Args<'_>) -> Result<Json, ExecError> {
     let text = args.text(0)?;
+    // YAML takes more work for each byte than other texts.
     heap.work(text.len().saturating_mul(64))?;
     parsed(heap, |charge| yaml::read(text, yaml::DuplicateKeys::LastWins, charge))?.map_err(|what| args.error(what))
 }

@@ -11,6 +11,7 @@ pub(super) fn call(heap: &Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError>
     Ok(Value::Bool(match args.name {
         "call" => return Err(args.error("there are no functions to call")),
         "eq" => equal(args)?,
+        // `ge` and `gt` are the opposites of `lt` and `le` in Go, so NaN makes them true.
         "ge" => order(args)? != Some(Ordering::Less),
         "gt" => !order(args)?.is_some_and(Ordering::is_le),
         "html" => return escaped(heap, args, gotmpl::html_escape),
@@ -147,6 +148,7 @@ fn pair(args: &Args<'_>, left: &Value, right: &Value) -> Result<bool, ExecError>
         (Value::Float(left), Value::Float(right)) => Ok(left == right),
         (Value::Text(left), Value::Text(right)) => Ok(left == right),
         (Value::Time(left), Value::Time(right)) => Ok(left.timestamp() == right.timestamp()),
+        // Versions are pointers in Go, and `eq` compares those.
         (Value::Version(left), Value::Version(right)) => Ok(std::rc::Rc::ptr_eq(left, right)),
         (left, right) if left.is_nil() || right.is_nil() => Ok(left.is_nil() == right.is_nil()),
         (Value::List(_), Value::List(_)) | (Value::Map(_), Value::Map(_)) => {

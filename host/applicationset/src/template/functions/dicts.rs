@@ -113,6 +113,7 @@ fn merge_into(
     precedence: MergePrecedence,
     depth: usize,
 ) -> Result<(), ExecError> {
+    // A map merged into itself changes nothing, and would be read while it is written.
     if source.ptr_eq(target) {
         return Ok(());
     }

@@ -116,6 +116,7 @@ impl Writer<'_, '_> {
             }
         }
         self.text.push('"');
+        // Once more, by what the escapes made of it.
         self.heap.charge(size(self.text.len() - before))
     }
 }

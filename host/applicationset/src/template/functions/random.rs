@@ -52,6 +52,7 @@ fn letters(heap: &Heap<'_>, args: &Args<'_>, wanted: fn(&u8) -> bool) -> Result<
     while text.len() < count {
         heap.work(4096)?;
         let bytes = random::<1024>(args)?;
+        // Rejects what is not wanted rather than mapping it, so that each letter is equally likely.
         let chosen = bytes.iter().map(|byte| byte & 0x7f).filter(wanted).map(char::from);
         text.extend(chosen.take(count - text.len()));
     }

@@ -83,6 +83,7 @@ fn expression(heap: &Heap<'_>, args: &Args<'_>) -> Result<Option<Rc<Regex>>, Exe
     if let Some(known) = expressions.get(pattern) {
         return Ok(Some(Rc::clone(known)));
     }
+    // Compiling costs far more than the length of a pattern suggests.
     heap.work(pattern.len().saturating_mul(4096))?;
     let translated = translated(pattern);
     match built(&translated, SMALL_BYTES) {
@@ -138,6 +139,7 @@ fn translated(pattern: &str) -> String {
                 class = 1;
                 made.push('[');
                 made.extend(letters.next_if_eq(&'^'));
+                // A `]` right after the start of a class is a letter of it, in Go as well.
                 if letters.next_if_eq(&']').is_some() {
                     made.push_str("\\]");
                 }
@@ -151,6 +153,7 @@ fn translated(pattern: &str) -> String {
                 class = class.saturating_sub(1);
                 made.push(']');
             }
+            // Rust reads `&&` and `~~` in a class as operations on sets.
             '&' | '~' if class > 0 => made.extend(['\\', letter]),
             other => made.push(other),
         }
