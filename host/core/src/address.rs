@@ -50,6 +50,7 @@ const METADATA_V6: [[u16; 2]; 2] = [[0xfd00, 0x0ec2], [0xfd20, 0x00ce]];
 /// because one machine may have all of its addresses.
 pub fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
+        // All of IPv4 is in one /64 as mapped addresses, which is how a dual-stack listener reports its clients.
         IpAddr::V4(v4) => IpAddr::V4(v4),
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
     }
@@ -67,7 +68,9 @@ impl SpecialPurposeRange {
 
 fn of_v4(address: Ipv4Addr) -> Option<SpecialPurposeRange> {
     let range = match address.octets() {
+        // First, because ranges below contain these addresses.
         _ if METADATA_V4.contains(&address) => SpecialPurposeRange::Metadata,
+        // The metadata of most clouds; credentials of ECS tasks, and of EKS Pod Identity.
         [169, 254, 169, 254] | [169, 254, 170, 2 | 23] => SpecialPurposeRange::Metadata,
         [255, 255, 255, 255] => SpecialPurposeRange::Broadcast,
         [0, ..] => SpecialPurposeRange::Unspecified,
@@ -104,6 +107,7 @@ fn of_v6(address: Ipv6Addr) -> Option<SpecialPurposeRange> {
         (0xfc00..=0xfdff, _, _) => SpecialPurposeRange::Private,
         (0xfe80..=0xfebf, _, _) => SpecialPurposeRange::LinkLocal,
         (0xff00..=0xffff, _, _) => SpecialPurposeRange::Multicast,
+        // IANA assigns global unicast from 2000::/3 only. Anything else is reserved, until this table says otherwise.
         (0x2000..=0x3fff, _, _) => return None,
         _ => SpecialPurposeRange::Reserved,
     };

@@ -146,11 +146,14 @@ impl Attributes {
         let [prefix, behind @ ..] = parts.as_slice() else {
             return;
         };
+        // Shorter paths are discovery (`/apis`, `/api/v1`), which kube-apiserver does not count as requests for
+        // resources.
         if !PREFIXES.contains(prefix) || behind.len() < 2 {
             return;
         }
         let (group, behind) = match behind {
             behind if *prefix == GROUPLESS_PREFIX => ("", behind),
+            // `/apis/<group>/<version>` is discovery, too.
             [group, behind @ ..] if behind.len() >= 2 => (*group, behind),
             _ => return,
         };
@@ -188,12 +191,14 @@ impl Attributes {
         let mut parts = parts.iter();
         self.resource = parts.next().and_then(|part| non_empty(part));
         self.name = parts.next().and_then(|part| non_empty(part));
+        // Behind the verb `proxy`, the rest of the path belongs to the node, pod or service.
         if self.verb != "proxy" {
             self.subresource = parts.next().and_then(|part| non_empty(part));
         }
     }
 
     fn refine_verb(&mut self, query: Option<&str>) {
+        // kube-apiserver ignores `watch` in the query of a named object, and reads that object once.
         if self.name.is_some() {
             return;
         }

@@ -133,6 +133,7 @@ fn class(symbols: &mut Peekable<Chars<'_>>) -> Option<Token> {
     let negated = symbols.next_if_eq(&'^').is_some();
     let mut ranges = Vec::new();
     loop {
+        // As in Go, a class is never empty, and a `]` in its first place is an error rather than a member.
         if !ranges.is_empty() && symbols.next_if_eq(&']').is_some() {
             return Some(Token::Class { ranges, negated });
         }

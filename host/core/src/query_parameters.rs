@@ -26,6 +26,7 @@ pub fn sole(query: &str, name: &str) -> Result<Option<String>, Error> {
     let Some(pair) = found.next() else {
         return Ok(None);
     };
+    // Of two values some servers read the first, others the last.
     match found.count() {
         0 => {}
         more => return Err(Error::Repeated(more.saturating_add(1))),

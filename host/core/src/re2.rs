@@ -87,6 +87,7 @@ pub fn translate(expression: &str) -> Result<String, String> {
                 if let Some(most) = count(&mut chars, &mut out)? {
                     let product = last.within.saturating_mul(most.max(1));
                     next = repeated(last, product, &mut chars, &mut out)?;
+                    // Go does not check the product at `{0}` and `{1}`.
                     if most > 1 && product > MAX_COUNT {
                         return Err(format!("counts multiply to {product}, at most {MAX_COUNT} is allowed"));
                     }
@@ -229,6 +230,7 @@ fn class(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), String
                 None => out.push_str("\\["),
             },
             '-' if first || chars.peek() == Some(&']') => out.push_str("\\-"),
+            // Rust reads `--`, `&&` and `~~` as operations on two classes.
             '-' => {
                 out.push('-');
                 if chars.next_if_eq(&'-').is_some() {
@@ -320,9 +322,11 @@ fn group(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<bool, Stri
                 if is_negative { &mut cleared } else { &mut set }.push(c);
             }
             '-' if !is_negative => is_negative = true,
+            // Go refuses a `-` that no flag follows.
             ':' | ')' if !is_negative || !cleared.is_empty() => {
                 let is_group = c == ':';
                 let sign = if cleared.is_empty() { "" } else { "-" };
+                // Go accepts `(?)`, Rust does not.
                 if is_group || !set.is_empty() || !cleared.is_empty() {
                     out.push_str(&format!("(?{set}{sign}{cleared}{c}"));
                 }

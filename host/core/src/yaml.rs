@@ -177,6 +177,7 @@ fn is_number(text: &str) -> bool {
         return true;
     }
     let starts = unsigned.starts_with(|first: char| first.is_ascii_digit() || first == '.');
+    // `f64` also parses `inf`, `infinity` and `nan`, which are text in YAML.
     let numeric = unsigned
         .bytes()
         .all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));

@@ -25,11 +25,13 @@ impl ListOptions {
         let first = |name: &str| pairs(query).find(|(key, _)| key == name).map(|(_, value)| value);
         let watch = first("watch").is_some_and(|value| is_true(&value));
         let number_is_bad = |name: &str| first(name).is_some_and(|value| value.parse::<i64>().is_err());
+        // kube-apiserver discards all options if one does not decode, and then reads `watch` from the query itself.
         if number_is_bad("limit") || number_is_bad("timeoutSeconds") {
             return Self { watch, name: None };
         }
         let name = first("fieldSelector")
             .and_then(|selector| selected_name(&selector))
+            // kube-apiserver ignores a name that could not stand in a path.
             .filter(|name| is_path_segment(name));
         Self { watch, name }
     }

@@ -82,6 +82,7 @@ fn representatives<'a>(listed: impl Iterator<Item = &'a char>) -> BTreeSet<char>
         let code = u32::try_from(i64::from(u32::from(c)) + by).ok()?;
         char::from_u32(code)
     };
+    // Patterns such as `?*` list no character, but one must be tried.
     let mut all = BTreeSet::from(['\u{1}']);
     for c in listed {
         all.extend([near(*c, -1), Some(*c), near(*c, 1)].into_iter().flatten());

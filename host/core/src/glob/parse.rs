@@ -72,13 +72,11 @@ impl Frame {
     }
 }
 
-/// Reads a whole pattern.
-///
-/// - `separators`: whether the pattern has separators.
 pub(super) fn parse(pattern: &str, separators: bool) -> Result<Vec<Node>, Error> {
     if pattern.contains('\0') {
         return Err(Error::Nul);
     }
+    // Go's decoder returns this character for invalid bytes, and the library takes a genuine one for an error, too.
     if pattern.contains('\u{fffd}') {
         return Err(syntax("could not read rune"));
     }

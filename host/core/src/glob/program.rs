@@ -68,6 +68,9 @@ impl Sequence {
                 (step, at) = (step + 1, next);
                 continue;
             }
+            // To widen the last star is enough: an earlier star that takes more only moves the start of what follows
+            // it, and the
+            // last star reaches each of these texts as well.
             let Some((after, end)) = star else { return false };
             let Some(next) = self.widen(after, end, text) else {
                 return false;
@@ -139,11 +142,14 @@ impl Program {
     pub(super) fn matches(&self, text: &str) -> bool {
         SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
             Ok(mut scratch) => self.run(text, &mut scratch),
+            // Not expected, as a match does not start another one. Memory is cheaper than a panic in a decision.
             Err(_) => self.run(text, &mut Scratch::default()),
         })
     }
 
     fn run(&self, text: &str, scratch: &mut Scratch) -> bool {
+        // Marks of other patterns need not be erased: they are numbers of earlier rounds. Hence it never shrinks,
+        // either.
         scratch.seen.resize(self.states.len().max(scratch.seen.len()), 0);
         // Another pattern's states may be left over from the previous match.
         scratch.next.clear();
@@ -154,6 +160,7 @@ impl Program {
             scratch.next.clear();
             scratch.round += 1;
             let separator = self.separators.contains(&c);
+            // By index, because `enter` borrows all of `scratch`.
             for index in 0..scratch.current.len() {
                 let Some(&id) = scratch.current.get(index) else { break };
                 if let Some(next) = self.next(id, c, separator) {
@@ -246,6 +253,7 @@ fn emit(nodes: &[Node], states: &mut Vec<State>) {
 
 fn emit_group(alternatives: &[Vec<Node>], states: &mut Vec<State>) {
     let fork = states.len();
+    // Where the alternatives begin is known only after they are emitted. Likewise their ends below.
     states.push(State::Fork(Box::default()));
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for alternative in alternatives {

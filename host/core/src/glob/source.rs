@@ -19,6 +19,7 @@ pub fn source_permitted(source_repos: &[String], repository: &str) -> bool {
             matches_negatable(&pattern, &repository, Negation::Allowed, &['/']),
             denies,
         ) {
+            // As in Argo CD, a `!` entry permits every repository that it does not forbid.
             (true, _) => permitted = true,
             (false, true) => return false,
             (false, false) => {}
@@ -77,6 +78,7 @@ pub fn redact_credentials(url: &str) -> String {
         Some(end) => rest.split_at(end),
         None => (rest, ""),
     };
+    // The last `@`, because people forget to escape those in passwords.
     match authority.rsplit_once('@') {
         Some((_, host)) => format!("{scheme}://{host}{path}"),
         None => url.to_owned(),

@@ -25,6 +25,7 @@ impl Pattern {
             texts.push(text);
         }
         texts.extend(self.overlapped());
+        // For a class, `write` may find no character that it contains.
         texts.retain(|text| self.matches(text));
         texts.dedup();
         texts
@@ -43,6 +44,7 @@ impl Pattern {
     /// A text that both patterns match, if there is one. Exact for patterns without separators and
     /// overlaps whose product is within the search limit.
     pub fn common_witness(&self, other: &Self) -> Option<String> {
+        // Examples first: the automata do not know texts that overlap.
         for (one, two) in [(self, other), (other, self)] {
             if let Some(text) = one.witnesses().into_iter().find(|text| two.matches(text)) {
                 return Some(text);

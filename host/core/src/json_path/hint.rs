@@ -6,7 +6,7 @@ use super::{Step, write_step};
 
 const EXAMPLE: &str = "write it like `$.access_token`";
 
-/// A path, shortened for a message.
+/// A path for a message, with its control characters replaced.
 pub(super) fn shown(text: &str) -> String {
     let visible = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(visible).collect()
@@ -63,8 +63,10 @@ fn rooted(text: &str) -> String {
 fn pointer(text: &str) -> String {
     let mut path = "$".to_owned();
     for token in text.split('/').skip(1) {
+        // In this order, or `~01`, which stands for `~1`, would become `/` (RFC 6901, section 4).
         let name = token.replace("~1", "/").replace("~0", "~");
         let step = match name.parse::<u32>() {
+            // `01` and `+1` are not indexes of a JSON Pointer.
             Ok(index) if index.to_string() == name => Step::Index(index.into()),
             _ => Step::Name(name),
         };

@@ -143,6 +143,7 @@ impl Builder {
     fn alias(&mut self, id: usize, at: Position) {
         let node = self.aliased_node(id).unwrap_or_else(|problem| {
             self.fail(at, problem);
+            // Something must take the alias's place, or the key after it would be read as its value.
             Rc::new(Node::new(Content::scalar("", Style::Plain), at))
         });
         self.attach(node, 0);
@@ -153,6 +154,7 @@ impl Builder {
         let node = node.ok_or("an alias stands inside its own anchor")?;
         self.aliased = self.aliased.saturating_add(node.node_count);
         if self.aliased > MAX_ALIASED_NODES {
+            // Or every further alias of the document would report the same.
             self.aliased = 0;
             return Err(format!("aliases expand to more than {MAX_ALIASED_NODES} values"));
         }
@@ -186,6 +188,7 @@ impl Builder {
 
     /// Attaches a finished node to its parent as a key, a value or an item, or adds it as a document.
     fn attach(&mut self, node: Rc<Node>, anchor: usize) {
+        // The parser numbers anchors from 1.
         if anchor != 0 {
             self.anchors.insert(anchor, node.clone());
         }
@@ -275,6 +278,7 @@ fn merge(entries: &mut Vec<Entry>, seen: &mut HashMap<Rc<str>, u32>, value: &Rc<
         Some(items) => items.iter().collect(),
         None => vec![value],
     };
+    // Of several sources, the first with a key wins, as YAML's merge type defines it.
     for source in sources {
         let Some(merged) = source.entries() else {
             return Some(format!(
