@@ -13,7 +13,6 @@ use tollgate_objects::DestinationServiceAccount;
 
 /// The one key of `spec` that is written.
 const ENTRIES: &str = "destinationServiceAccounts";
-/// Most entries that are accepted.
 const MAX_ENTRIES: usize = 1_000;
 
 /// Why a change of an AppProject is refused.

@@ -38,6 +38,7 @@ impl ReadOrWrite {
         let path_only = !attributes.resource_request && attributes.upgrade.is_none();
         let reads = match attributes.verb.as_str() {
             "get" | "list" | "watch" if attributes.resource.is_some() => {
+                // A verb in the path says nothing about the method: a `POST` below `/watch/` has it, too.
                 !runs_program(attributes) && !attributes.has_verb_in_path()
             }
             "get" | "head" | "options" => path_only,
@@ -111,6 +112,7 @@ impl ObjectOperation {
     /// Classifies a request.
     pub fn classify(attributes: &Attributes) -> Self {
         let access = ReadOrWrite::classify(attributes);
+        // Of requests that create something, only reviews about the caller are reads.
         if access == ReadOrWrite::Read && (!attributes.resource_request || attributes.verb == "create") {
             return Self::Discover;
         }

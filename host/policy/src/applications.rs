@@ -157,7 +157,6 @@ impl ApplicationIndex {
         acting.find(&indexed.application.name).map(|_| acting)
     }
 
-    /// The number of Applications.
     fn len(&self) -> usize {
         self.by_namespace.values().map(|members| members.0.len()).sum()
     }

@@ -262,6 +262,7 @@ impl Expression {
     }
 
     fn convert(&self, variables: &[(&str, &serde_json::Value)]) -> Result<Variables, Error> {
+        // A value that is too large must not make an expression fail that does not use it.
         let used = variables
             .iter()
             .filter(|(name, _)| self.names.iter().any(|used| used == name));
@@ -273,6 +274,7 @@ impl Expression {
     fn run(&self, variables: &Variables) -> Result<Value, Error> {
         variables.check_items(&self.names, self.items)?;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
+            // A scope within, because other expressions share `variables` and have other patterns of the same names.
             let mut context = variables.context.new_inner_scope();
             for pattern in &self.patterns {
                 context.add_variable_as_val(pattern.name.clone(), Box::new(pattern.value.clone()));

@@ -107,6 +107,7 @@ fn load_file<T>(folder: &Path, missing: Option<T>, parse: impl FnOnce(&str, &str
     let shown_path = path.display().to_string();
     let refused =
         |message: String| Loaded::refused(vec![Diagnostic::error(Location::new(shown_path.as_str(), 0), message)]);
+    // If the length is unknown, reading the file fails as well and says why.
     let length = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
     if length > MAX_FILE_BYTES {
         return refused(format!("the file has {length} bytes, {MAX_FILE_BYTES} are allowed"));

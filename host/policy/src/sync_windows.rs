@@ -181,6 +181,7 @@ impl ApplicableWindows {
         let mut denying = of_kind(WindowKind::Deny).filter(|(_, _, is_open)| *is_open).peekable();
         if denying.peek().is_some() {
             // A manual sync passes only if every one of them lets it pass.
+            // As in Argo CD, windows of kind `allow` do not count then.
             return match denying.find(|(window, _, _)| !window.written.manual_sync) {
                 None => Ok(()),
                 Some((window, times, _)) => Err(Closed::Denied {
@@ -192,6 +193,7 @@ impl ApplicableWindows {
             };
         }
         let mut allowing = of_kind(WindowKind::Allow);
+        // Where no window is of kind `allow`, `all` holds, and nothing but an open deny refuses.
         let is_permitted = allowing.clone().any(|(_, _, is_open)| *is_open)
             || allowing.all(|(window, _, _)| window.written.manual_sync);
         if is_permitted {
@@ -308,6 +310,7 @@ impl OpenTimes {
     }
 
     fn is_open(&self, now: DateTime<Utc>) -> bool {
+        // As in Argo CD, a window is not open yet at the very instant of its opening.
         self.opens_at(now).is_some_and(|opening| opening < self.local(now))
     }
 

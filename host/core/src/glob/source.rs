@@ -78,7 +78,7 @@ pub fn redact_credentials(url: &str) -> String {
         Some(end) => rest.split_at(end),
         None => (rest, ""),
     };
-    // The last `@`, because people forget to escape those in passwords.
+    // The last `@`: a password may contain one that is not escaped.
     match authority.rsplit_once('@') {
         Some((_, host)) => format!("{scheme}://{host}{path}"),
         None => url.to_owned(),

@@ -33,6 +33,7 @@ impl ActingAccount {
     /// `None` if there are no Applications.
     fn of(mut applications: Vec<Arc<IndexedApplication>>) -> Option<Self> {
         applications.sort_by(|one, other| one.application.name.cmp(&other.application.name));
+        // All of them have the same account, and so the same identity.
         let derived = applications.first()?.derived_account.as_ref().ok()?;
         let impersonation = Arc::clone(&derived.impersonation);
         let mut projects = FxHashSet::default();
@@ -72,6 +73,7 @@ struct AccountChanges<'a> {
 impl Changes {
     /// The accounts after these changes. Accounts without a change are shared with `before`.
     pub(super) fn apply(&self, before: &Arc<AccountsByServer>) -> Arc<AccountsByServer> {
+        // By address: the old and the new entry of an Application that changed have the same name.
         let mut changed: FxHashMap<(&str, String), AccountChanges<'_>> = FxHashMap::default();
         for indexed in &self.removed {
             if let Some(account) = acting_account(indexed) {
@@ -96,6 +98,7 @@ impl Changes {
                 Some(account) => by_username.insert(username, Arc::new(account)),
                 None => by_username.remove(&username),
             };
+            // It is a copy of the accounts before: without this, it would keep every server that was ever used.
             if by_username.is_empty() {
                 by_server.remove(server);
             }

@@ -42,7 +42,9 @@ impl ApplicationIndex {
         if mode_override.is_none() {
             findings.extend(settings::findings(resources));
         }
+        // Compiled lists and derived accounts depend on the semantics.
         let of_before = previous.filter(|before| before.semantics == semantics);
+        // The same `Arc` if they are equal, as `unchanged` below compares its address only.
         let clusters = match previous {
             Some(before) if *before.clusters == *resources.clusters => Arc::clone(&before.clusters),
             Some(_) | None => Arc::from(resources.clusters.as_slice()),
@@ -89,6 +91,7 @@ impl ApplicationIndex {
         }
         let acting = match unchanged {
             Some(before) => {
+                // Otherwise no Application is gone, and the pass over all of them is saved.
                 if found_before < before.len() {
                     let is_gone = |indexed: &&Arc<IndexedApplication>| {
                         let name = &indexed.application.name;
@@ -153,6 +156,7 @@ impl MergedProject {
         let merged = projects::merged(own, &scoped, &globals);
         let accounts = DestinationServiceAccounts::compile(&merged.destination_service_accounts, semantics);
         let sync_windows = SyncWindows::compile(&merged.sync_windows);
+        // What is wrong with entries of global projects is reported once, with those projects.
         let mut findings = accounts.findings(own.destination_service_accounts.len());
         findings.extend(sync_windows.findings(own.sync_windows.len()));
         Self {

@@ -169,6 +169,7 @@ impl<'t> TrackingId<'t> {
             namespace,
             name,
         };
+        // Argo CD splits both parts at every `/`, and ignores an id in which one is not made of exactly two.
         (!kind.contains('/') && !name.contains('/')).then_some(id)
     }
 

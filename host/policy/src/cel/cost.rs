@@ -209,12 +209,14 @@ impl<'e> Estimator<'e> {
                 Estimate::small(plus(items.saturating_add(first.as_text())))
             }
             operators::EQUALS | operators::NOT_EQUALS => {
+                // A comparison ends where the smaller value does.
                 let smallest = parts.iter().map(|part| part.copy_steps).min().unwrap_or(1);
                 Estimate::small(plus(smallest))
             }
             "@matches" => Estimate::small(plus(20 + first.as_text().saturating_mul(8))),
             "split" => {
                 let text = first.as_text();
+                // A step of text is 64 bytes, and each byte may become a piece.
                 let items = text.saturating_mul(64);
                 Estimate {
                     steps: plus(items),

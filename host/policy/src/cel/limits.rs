@@ -187,6 +187,7 @@ fn parse(source: &str, variables: &[String]) -> Result<Expression, Error> {
     visitor.visit(program.expression(), 0, 0)?;
     Ok(Expression {
         names: visitor.used.into_iter().collect(),
+        // Of the expression as parsed: the estimate does not know the functions by which `strict` replaces operators.
         items: cost::items_allowed(program.expression())?,
         patterns: patterns.take(),
         evaluated: strict::strict(program.expression()),
@@ -257,6 +258,7 @@ impl<'e> TreeVisitor<'e> {
                     let kind = if builds_list { "map or filter" } else { "all or exists" };
                     return Err(Error::ComprehensionTooDeep(kind));
                 }
+                // Evaluated once, before the loop, and so outside of it.
                 self.visit(&comprehension.iter_range, depth + 1, loops)?;
                 self.visit(&comprehension.accu_init, depth + 1, loops)?;
                 let bound = self.bound.len();

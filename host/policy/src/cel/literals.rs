@@ -45,6 +45,7 @@ fn visit(expr: &IdedExpr, found: &mut Vec<ResultLiteral>) {
             EntryExpr::StructField(entry) => visit(&entry.value, found),
         }),
         Expr::Comprehension(comprehension) => {
+            // `filter` passes on the items of its list, `map` what its step makes of them.
             visit(&comprehension.iter_range, found);
             visit(&comprehension.loop_step, found);
         }

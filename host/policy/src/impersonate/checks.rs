@@ -60,6 +60,7 @@ pub(super) fn check(identity: Identity, allowed: AllowedSystemNames<'_>, max_gro
 
 /// Checks keys and values. Returns the keys in their order, each once, with its values.
 pub(super) fn check_extra(extra: Vec<(String, Vec<String>)>) -> Result<Vec<(String, Vec<String>)>, Error> {
+    // A key without values counts as one, or the number of keys would have no bound.
     let observed = extra.iter().map(|(_, values)| values.len().max(1)).sum();
     if observed > MAX_VALUES {
         return Err(Error::TooManyValues(observed));

@@ -225,6 +225,7 @@ fn system_names(expression: &Expression, source: &str) -> Vec<SystemName> {
     let names: BTreeSet<String> = expression.result_literals().into_iter().filter_map(whole).collect();
     let literals = names
         .into_iter()
+        // A name that is written with escapes cannot be replaced in the source, so it is not allowed.
         .filter(|name| name.starts_with(SYSTEM) && source.contains(name.as_str()));
     let masked = |name: String| {
         let masked = Expression::compile(&source.replace(&name, "_"), &VARIABLES).ok()?;
@@ -242,6 +243,7 @@ impl IdentityRule {
     fn literal_system_names(&self, given: &[String], variables: &Variables) -> Vec<String> {
         let is_computed = |name: &SystemName| {
             let masked = name.masked.eval_flattened_strings_in(variables);
+            // If it fails without the literal, what it would give is unknown.
             masked.map_or(true, |others| others.contains(&name.name))
         };
         let candidates = self.system_names.iter().filter(|name| given.contains(&name.name));

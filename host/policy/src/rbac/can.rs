@@ -70,6 +70,7 @@ impl Rbac {
         if !self.has_subject(subject) {
             advice.push(Advice::UnknownSubject(subject.to_owned()));
         }
+        // The default role may allow it as well, and then the rows of the group make no difference.
         let alone = || self.decide(&self.identify_without_default_role(subject), request);
         if verdict.is_allowed() && is_group(subject) && !self.is_granted(subject, None) && alone().is_allowed() {
             advice.push(Advice::UnenforcedGroupGrant(subject.to_owned()));

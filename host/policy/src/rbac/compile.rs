@@ -62,6 +62,8 @@ impl Rbac {
             build.rbac.projects.insert(name.as_str().into(), id);
             build.project_names.push(name.as_str().into());
             let mut lines = project_lines(project, source.semantics);
+            // Before any row is added: a pattern that cannot be used drops all roles of the project, as a broken line
+            // does.
             for row in &lines.rows {
                 let patterns = build.patterns(row, build.dialect);
                 let findings = build.check_patterns(row, patterns, Author::Operator);
@@ -134,6 +136,7 @@ impl RbacBuilder {
     fn mention(&mut self, subject: SubjectId, project: Option<ProjectId>) {
         if let Some(project) = project {
             let mentions = self.rbac.mentions.entry(subject).or_default();
+            // Projects are read one after the other, so a repeated one is the last.
             if mentions.last() != Some(&project) {
                 mentions.push(project);
             }
@@ -233,6 +236,7 @@ impl RbacBuilder {
         else {
             return;
         };
+        // Rows are added in order, so the first of each effect stays.
         match rule.effect {
             Effect::Allow => leaf.allow.get_or_insert(row),
             Effect::Deny => leaf.deny.get_or_insert(row),

@@ -178,6 +178,7 @@ impl Rbac {
         if !who.belongs_to(self) {
             return &[];
         }
+        // Saves most callers the lookup of the project.
         if who.has_single_plan() {
             return who.plan(None);
         }
@@ -229,6 +230,7 @@ pub(super) fn combine(semantics: RbacSemantics, founds: impl Iterator<Item = Fir
             }
             RbacSemantics::Argocd => {
                 let verdict = found.verdict();
+                // Any of them denies. The most telling one is reported: a deny, else an error.
                 match (verdict.why, refusal.why) {
                     (VerdictReason::Allowed, _) => return verdict,
                     (VerdictReason::NoRule, _) | (_, VerdictReason::DeniedByRule) => {}

@@ -161,6 +161,7 @@ impl Rbac {
         Some(EvaluatedPrincipal {
             kind: principal.kind,
             known: self.has_subject(&principal.name),
+            // The first one is the principal itself.
             roles: names.skip(1).map(|name| name.to_string()).collect(),
             name: principal.name.clone(),
             outcome,

@@ -147,6 +147,7 @@ impl Rbac {
         if let Some(cached) = self.identities.identities.get(&key) {
             return cached;
         }
+        // Threads that resolve the same caller at once get equal results, so none needs to wait for another.
         let identity = Arc::new(self.resolve(claims, &key));
         self.identities.identities.insert(key, identity.clone());
         identity
@@ -168,6 +169,7 @@ impl Rbac {
     fn resolve(&self, claims: &Map<String, Value>, key: &CacheKey) -> RbacIdentity {
         let narrower = self.narrowed_by.as_ref();
         RbacIdentity {
+            // Not cached there, because the identity that holds it is cached here.
             narrowed: narrower.map(|narrower| Arc::new(narrower.identify_uncached(claims))),
             ..self.resolve_claims(key)
         }
@@ -265,6 +267,7 @@ impl Rbac {
     fn resolve_claims(&self, key: &CacheKey) -> RbacIdentity {
         let mut principals = self.default_principal();
         let mut user = self.principal(PrincipalKind::User, &key.user, !key.local);
+        // Argo CD's own tokens speak for accounts and roles of projects, but not for a global role either.
         user.reserved |= self.semantics == RbacSemantics::Strict && key.user.starts_with("role:");
         principals.push(user);
         let groups = key.groups.iter();
@@ -313,6 +316,7 @@ impl Rbac {
                 (PrincipalKind::DefaultRole, RbacSemantics::Argocd) if project.is_some() => {
                     steps.push(self.step(at, principal, None));
                 }
+                // Argo CD judges the empty subject by the global policy alone.
                 (PrincipalKind::Everyone, RbacSemantics::Argocd) => step = self.step(at, principal, None),
                 (PrincipalKind::Group, RbacSemantics::Argocd) if own_token => step.eligibility = Eligibility::TokenOnly,
                 (PrincipalKind::Group, RbacSemantics::Argocd) if !self.is_granted(&principal.name, project) => {

@@ -173,6 +173,7 @@ impl<V> ByLength<V> {
     /// `None` if the text is shorter.
     fn visit<'a, 't>(&'a self, part: impl Fn(usize) -> Option<&'t [u8]>, found: &mut impl FnMut(&'a V)) {
         for length in &self.lengths {
+            // Lengths ascend, so the text is too short for the remaining ones as well.
             let Some(key) = part(*length) else { return };
             if let Some(value) = self.values.get(key) {
                 found(value);

@@ -18,6 +18,7 @@ impl Rbac {
         if !who.belongs_to(self) {
             return false;
         }
+        // A prefix that is too long for a pattern proves nothing, and the answer must not be no.
         let Ok(prefix_pattern) = Pattern::compile_exact(&format!("{}*", quote_meta(prefix)), &[]) else {
             return true;
         };
@@ -108,6 +109,7 @@ impl Rbac {
             RbacSemantics::Strict => true,
             RbacSemantics::Argocd => rule.subject == allowing.subject,
         };
+        // A project's deny counts for its objects only, while the allow may count for others.
         let mut denies = denies.filter(|rule| rule.project.is_none() && self.applies_to(who, rule) && counts(rule));
         denies.any(covers)
     }

@@ -142,6 +142,7 @@ impl Lines {
         if !self.diagnostics.iter().any(Diagnostic::is_error) {
             return;
         }
+        // An error would refuse the whole policy, and tenants write projects.
         for finding in &mut self.diagnostics {
             finding.severity = Severity::Warning;
         }
@@ -183,6 +184,7 @@ pub(super) fn project_lines(project: &Project, semantics: RbacSemantics) -> Line
         }
         for group in &role.groups {
             let line = format!("g, {}, {subject}", group.value);
+            // With a line break it is several lines to Argo CD, too. Those that are broken are reported below.
             if !group.value.contains('\n') && !matches!(line::parse(&line), Ok(Line::Grant(_))) {
                 let (name, role) = (line::shorten(&group.value), &role.name);
                 let message = format!("group `{name}` of role `{role}` has a comma or a quotation mark");
@@ -257,6 +259,7 @@ pub fn account_names(resources: &Resources) -> BTreeSet<String> {
         .keys()
         .filter_map(|key| key.strip_prefix("accounts."));
     named
+        // `accounts.NAME.enabled` is a setting of an account.
         .filter(|name| !name.contains('.'))
         .map(str::to_owned)
         .chain(["admin".to_owned()])

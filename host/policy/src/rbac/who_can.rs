@@ -8,7 +8,6 @@ use serde::Serialize;
 use super::{MatchedRule, Rbac, RbacRequest, TokenIssuer, Verdict, VerdictReason};
 use tollgate_core::claims::project_of_subject;
 
-/// Most names that are judged.
 const MAX_NAMES: usize = 50_000;
 
 /// What a name of the policy stands for.
@@ -86,7 +85,6 @@ impl Rbac {
         found
     }
 
-    /// What a name can stand for.
     fn kinds_of(&self, name: &str) -> &'static [HolderKind] {
         match name {
             _ if name.starts_with("role:") => &[HolderKind::Role],

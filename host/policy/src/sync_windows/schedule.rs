@@ -59,11 +59,8 @@ pub(super) enum Error {
     Part {
         /// The part, between commas.
         part: String,
-        /// What it is to be.
         field: &'static str,
-        /// Smallest number.
         min: u32,
-        /// Greatest number.
         max: u32,
     },
     /// No time matches, such as 30 February.

@@ -33,6 +33,7 @@ pub fn validate(entries: &[DestinationServiceAccount], semantics: ServiceAccount
         if AccountName::read(account, semantics) == AccountName::Invalid {
             found.push(invalid("defaultServiceAccount", account));
         }
+        // A negated one is reported already.
         let broken = patterns
             .iter()
             .filter(|(_, pattern)| !pattern.contains('!') && Pattern::compile(pattern, &[]).is_err());
