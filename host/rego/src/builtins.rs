@@ -118,7 +118,6 @@ const DIGITS: ResultSize = Scalar { factor: 4 };
 /// A whole number with all digits that a float stands for: 309.
 const WHOLE: ResultSize = Scalar { factor: 5 };
 
-/// The functions that may be called.
 const ALLOWED: &[(ArgumentRule, ResultSize, &str)] = &[
     (
         Free,
@@ -297,6 +296,7 @@ pub(crate) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
         }
         Literal(at) => check_literal(name, at, literal(at)),
         Replace => match (literal(1), literal(2)) {
+            // An empty text is found before each letter, so the result would grow by all of `new` there.
             (Some(old), Some(new)) if !old.is_empty() && new.len() <= REPLACE_FACTOR.saturating_mul(old.len()) => {
                 Ok(())
             }
@@ -341,6 +341,7 @@ pub(crate) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
             (Some(separator), _) if separator.len() > 16 => {
                 refuse("the separator of `concat` has more than 16 bytes".into(), "shorten it")
             }
+            // A set holds each text once. An array could hold a long one as often as a loop goes round.
             (Some(_), Some(Expr::SetCompr { .. } | Expr::Set { .. })) => Ok(()),
             (Some(_), Some(Expr::Array { items, .. })) if items.len() <= MAX_LITERAL_ITEMS => Ok(()),
             (Some(_), Some(list)) if rooted_in_input(list) => Ok(()),

@@ -118,6 +118,7 @@ impl Compiled {
         };
         let mut text = condition.source.as_str();
         while let Some(part) = cel::conjuncts(text).into_iter().find(is_false) {
+            // What is no conjunction is its only part.
             if part.len() == text.len() {
                 break;
             }
@@ -153,6 +154,7 @@ pub(crate) fn compile(source: &BundleSource) -> Result<Compiled, Vec<Diagnostic>
     let reached = needs.as_ref().ok().map(|needs| &needs.rules);
     found.extend(constructs::check(&modules, reached, &tree, source.input_schema()));
     if !found.iter().any(Diagnostic::is_error) {
+        // It follows references, and would not come to an end in a cycle, which is a finding by now.
         found.extend(growth::check(&modules, &tree, source.input_schema()));
     }
     let data = tree.to_string();

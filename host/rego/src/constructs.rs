@@ -329,6 +329,7 @@ impl<'a> Checker<'a> {
                     }
                     self.result(own_result(expr));
                     self.negated(expr, &bound);
+                    // One finding is enough for one `not`.
                     if self.found.len() == findings {
                         self.outside_of_negation(expr, &bound);
                     }
@@ -867,7 +868,6 @@ fn is_followed_by_arguments(function: &Expr) -> bool {
     rest.is_some_and(|rest| rest.starts_with('('))
 }
 
-/// Whether an expression begins with a union.
 fn begins_with_union(expr: &Expr) -> bool {
     match expr {
         Expr::BinExpr { op: BinOp::Union, .. } => true,

@@ -106,6 +106,7 @@ fn register(engine: &mut Engine) -> Result<(), String> {
                 Some(function) => function(&arguments),
                 None => theirs.and_then(|function| function(&span, &parameters, &arguments, true).ok()),
             };
+            // After the call, so that its result counts.
             check_usage()?;
             let result = result.filter(|value| *value != Value::Undefined || opa::can_be_undefined(name));
             let result = result.map(numbers::normalized).filter(numbers::are_exact);

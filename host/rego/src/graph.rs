@@ -245,6 +245,7 @@ impl Graph {
             rules: below.rules + 1,
             levels: below.levels.saturating_add(node.levels),
         };
+        // Reported where a bound is crossed, and not once more for each rule that uses this one.
         if below.levels <= MAX_LEVELS && depth.levels > MAX_LEVELS {
             let message = format!(
                 "`{}` nests {} levels of expressions, loops and calls, {MAX_LEVELS} are allowed",

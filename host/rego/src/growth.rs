@@ -180,6 +180,7 @@ impl<'a> SizeEstimator<'a> {
             let arguments = arguments.unwrap_or_default().iter();
             let mut scope = Scope {
                 definition,
+                // Arguments exist before the call, so its loops refer to them and do not build them.
                 arguments: arguments.map(|argument| argument.into_shared()).collect(),
                 sizes: HashMap::new(),
                 open: Vec::new(),

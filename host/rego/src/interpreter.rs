@@ -52,6 +52,7 @@ pub(crate) fn run(
     input: &Value,
     limit: Duration,
 ) -> Result<Value, Error> {
+    // Taken out, so that nothing stays borrowed while a policy runs.
     let existing = THREAD_ENGINES.with_borrow_mut(|engines| {
         let at = engines.iter().position(|engine| engine.generation == generation)?;
         Some(engines.swap_remove(at))
@@ -112,6 +113,7 @@ fn evaluate(engine: &mut Engine, entry_point: &str, input: &Value, limit: Durati
     engine.set_input(input.clone());
     usage::start(limit);
     let result = engine.eval_rule(entry_point.to_owned());
+    // The engine must not keep a caller's input until its next decision.
     engine.set_input(Value::Undefined);
     // Between two calls of functions nothing counts the memory.
     match usage::exceeded() {

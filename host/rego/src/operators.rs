@@ -61,7 +61,6 @@ impl Operator {
         }
     }
 
-    /// The name of the function.
     pub(crate) fn name(&self) -> String {
         let name = match self {
             Self::Compute(operator) => format!("{operator:?}"),
@@ -425,6 +424,7 @@ impl Rewriter<'_> {
             }
             // The place of such an expression is that of its operator, and its text all of it.
             Expr::ArithExpr { span, op, .. } => self.operator(span, &Operator::Compute(op.clone()), 1),
+            // A scalar comes before every collection, so the order of what that holds does not matter.
             Expr::BoolExpr { span, op, lhs, rhs, .. } if !is_literal(lhs) && !is_literal(rhs) => match op {
                 BoolOp::Lt | BoolOp::Gt => self.operator(span, &Operator::Order(op.clone()), 1),
                 BoolOp::Le | BoolOp::Ge => self.operator(span, &Operator::Order(op.clone()), 2),

@@ -99,6 +99,8 @@ impl Watchdog {
 
     pub(crate) fn run<T>(&self, decide: impl FnOnce() -> T) -> T {
         SLOT.with(|slot| {
+            // Relaxed is enough. A check that sees only one of the two stores takes the decision for another one, and
+            // the next check corrects that.
             let sequence = slot.sequence.load(Ordering::Relaxed);
             slot.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
             slot.generation.store(self.generation, Ordering::Relaxed);
@@ -145,7 +147,6 @@ impl WatchdogThread {
         }
     }
 
-    /// Checks all slots.
     fn finds_stuck_decision(&mut self) -> bool {
         let mut running = Vec::new();
         let mut is_stuck = false;

@@ -63,6 +63,7 @@ pub(crate) fn run(source: &BundleSource, cases: &[Case], found: &mut Vec<Diagnos
         Front::Kubernetes => value(ImpersonationMapping::parse(path, text, MAX_GROUPS), found)
             .map(|mapping| verdicts(&|case| case.check_mapping(&mapping))),
         Front::Applications => {
+            // Values of `extra`, which are all that is compared, do not depend on the semantics.
             let rules = ImpersonationRules::parse(path, text, ServiceAccountSemantics::default());
             value(rules, found).map(|rules| verdicts(&|case| case.check_extra(&rules)))
         }

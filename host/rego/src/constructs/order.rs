@@ -207,6 +207,7 @@ impl Order<'_> {
             self.variable(name, &of_name);
         }
         self.assignments(statements, scope);
+        // A variable that is refused already is often unsafe, too, and one finding is enough.
         if self.found.len() == findings {
             self.safety(statements, heads, &mentions, &own);
         }

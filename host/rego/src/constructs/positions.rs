@@ -132,6 +132,7 @@ impl<'a> Checker<'a> {
 
     /// - `open`: variables whose values are being looked for. What leads back to one adds nothing.
     fn has_position(&self, expr: &Expr, part: Part, open: &mut Vec<Variable<'a>>) -> bool {
+        // Unknown counts as yes, so that what is not looked at is refused.
         if !self.may_go_on(1) {
             return true;
         }

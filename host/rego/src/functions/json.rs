@@ -151,6 +151,7 @@ impl<'a> Writer<'a> {
                 '\n' => self.text.push_str("\\n"),
                 '\r' => self.text.push_str("\\r"),
                 '\t' => self.text.push_str("\\t"),
+                // Go escapes what HTML and JavaScript would act on, too.
                 '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
                     write!(self.text, "\\u{:04x}", u32::from(letter)).ok()?;
                 }

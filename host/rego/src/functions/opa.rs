@@ -196,7 +196,6 @@ pub(super) fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// A whole number.
 pub(super) fn integer(value: &Value) -> Option<i64> {
     match value {
         Value::Number(_) => value.as_i64().ok(),

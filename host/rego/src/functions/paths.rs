@@ -41,6 +41,7 @@ fn parts(paths: &Value) -> Option<Parts> {
         for key in above {
             let below = at.entry(key.clone()).or_insert_with(|| Selection::Parts(Parts::new()));
             match below {
+                // A shorter path selects it already.
                 Selection::Whole => return Some(()),
                 Selection::Parts(below) => at = below,
             }
