@@ -68,7 +68,7 @@ impl SpecialPurposeRange {
 
 fn of_v4(address: Ipv4Addr) -> Option<SpecialPurposeRange> {
     let range = match address.octets() {
-        // First, because ranges below contain these addresses.
+        // Before the ranges, as 100.64/10 and 169.254/16 contain some of these.
         _ if METADATA_V4.contains(&address) => SpecialPurposeRange::Metadata,
         // The metadata of most clouds; credentials of ECS tasks, and of EKS Pod Identity.
         [169, 254, 169, 254] | [169, 254, 170, 2 | 23] => SpecialPurposeRange::Metadata,

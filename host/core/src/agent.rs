@@ -83,7 +83,7 @@ impl AgentKey {
 
 /// Reads 32 bytes from 64 hexadecimal digits in lower case.
 pub fn parse_hex(text: &str) -> Option<[u8; 32]> {
-    // `from_str_radix` also takes upper case and `+f`. A key that had two texts would not be found by its text.
+    // `from_str_radix` also takes upper case and `+f`, and a key has only one text form.
     let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     if text.len() != 64 || !text.as_bytes().iter().all(is_digit) {
         return None;

@@ -68,7 +68,7 @@ impl Sequence {
                 (step, at) = (step + 1, next);
                 continue;
             }
-            // To widen the last star is enough: all that an earlier one reaches by taking more, the last one reaches, too.
+            // To widen the last star is enough: what an earlier one reaches by taking more, the last one reaches, too.
             let Some((after, end)) = star else { return false };
             let Some(next) = self.widen(after, end, text) else {
                 return false;
