@@ -185,6 +185,7 @@ impl<'p> Collector<'p> {
                         self.duplicates.push(decoded);
                         "neither is used"
                     }
+                    // Operators write these, and every request may depend on them: the load is refused.
                     ObjectKind::ConfigMap | ObjectKind::Secret | ObjectKind::UserDirectory => {
                         self.findings.push(Diagnostic::error(location, message));
                         return false;

@@ -237,6 +237,7 @@ fn rules_permit(rules: impl Iterator<Item: Borrow<Rule>>, cluster: &Cluster, nam
         let namespaces = rule.namespace.matches_value(namespace);
         let is_cluster_match = name == Match::Yes || server == Match::Yes;
         if is_cluster_match && namespaces == Match::Yes {
+            // A later rule can still refuse.
             listed = true;
             continue;
         }

@@ -241,6 +241,7 @@ impl ExtensionCollector<'_> {
             item.reject_unknown_keys("an extension", &["name", "enabled", "backend"]);
             let name = match item.text("name") {
                 TextValue::Absent => {
+                    // Reading goes on without a name, so that all mistakes are reported at once.
                     item.refuse(ErrorClass::MissingExtensionName, "an extension has no `name`");
                     String::new()
                 }

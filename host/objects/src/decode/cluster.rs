@@ -242,6 +242,7 @@ fn settings(text: &str, cluster: Option<&Cluster>, mistakes: &Mistakes) -> Setti
         object.mistake(format!("`{named}` are several ways of authentication; keep one"));
     }
     Settings {
+        // Of several, none is used: the mistake makes the cluster unusable.
         auth: methods.pop().map_or(ClusterAuth::Anonymous, |(_, auth)| auth),
         tls: server,
         is_enrolled: false,
@@ -333,7 +334,6 @@ fn provider(object: &RawObject<'_>) -> Option<KeyedAuth> {
     Some(("provider", ClusterAuth::Provider { name, config, public }))
 }
 
-/// Most keys of one agent, and most processes.
 const AGENT_KEYS: usize = 2;
 const AGENT_PROCESSES: usize = 8;
 
@@ -346,6 +346,7 @@ fn agent(object: &RawObject<'_>) -> Option<KeyedAuth> {
     if keys.is_none() {
         inner.mistake("`agent.publicKeys` must be a list of at most two keys, as `tollgate connector key` prints them");
     }
+    // 0 is out of range, so what is no number is a mistake, too.
     let processes = serde_json::from_str(inner.raw("processes").unwrap_or("1")).unwrap_or(0);
     if !(1..=AGENT_PROCESSES).contains(&processes) {
         inner.mistake("`agent.processes` must be a number from 1 to 8");

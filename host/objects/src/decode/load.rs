@@ -59,6 +59,7 @@ impl LoadHistory {
                 false => Completeness::Complete,
             };
             self.last_good = last_known_good(&decoded, &self.last_good, completeness);
+            // With a copy of the memo: this result is never in force, and the next load must not reuse parts of it.
             let (resources, _) = collect(&self.last_good, namespace, &mut self.memo.clone());
             last_known_good_resources = Some(Arc::new(resources));
         }

@@ -69,6 +69,7 @@ impl Unresolved {
         let blocked: Vec<&User> = blocked.map(|person| &person.user).collect();
         let mut copy = self.clone();
         for (person, _) in &mut copy.people {
+            // By either of them, as the other one may be the mistake.
             let is_meant = |user: &&User| user.id == person.user.id || user.username == person.user.username;
             if blocked.iter().any(is_meant) {
                 person.state = PersonState::Blocked;
@@ -170,6 +171,7 @@ fn person(fields: &Fields<'_>) -> Option<(Person, Location)> {
         Some(other) => {
             let path = fields.path_of("state");
             fields.error(format!("`{path}` is `{other}`, allowed are `active` and `blocked`"));
+            // A block counts even of an object with mistakes, see `with_blocks_of`.
             PersonState::Blocked
         }
     };

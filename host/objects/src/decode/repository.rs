@@ -113,6 +113,7 @@ fn auth(secret: &Secret, mistakes: &mut Vec<String>) -> RepositoryAuth {
         };
     }
     let mut others = UNSUPPORTED_AUTH.iter();
+    // `useAzureWorkloadIdentity` is a boolean. No key of the others is `false`.
     let Some((key, way)) = others.find(|(key, _)| !matches!(secret.text(key), "" | "false")) else {
         return RepositoryAuth::Anonymous;
     };

@@ -195,6 +195,7 @@ impl<'a> Setting<'a> {
         let count = || self.reader.findings.borrow().len();
         let (present, before) = (self.get(key)?, count());
         let found = self.duration(key, bounds);
+        // `duration` gives nothing for a mistake as well, but reports that.
         if found.is_none() && count() == before {
             let message = format!("`{key}` must not be 0");
             present.refuse_with(ErrorClass::InvalidSetting, message, "leave it out for no bound");

@@ -86,6 +86,7 @@ struct AuthInfo {
 /// named by `context`, else its `current-context`. The error is what in it cannot be used, and what
 /// to do instead.
 pub(in crate::decode) fn expand(secret: &mut Secret) -> Result<(), Vec<String>> {
+    // Taken out, so that it is not among the values that a provider may be granted.
     let Some(text) = secret.values.remove(KUBECONFIG) else {
         return Ok(());
     };
