@@ -45,6 +45,30 @@ pub struct Compare {
     /// Measure only one part, and write nothing.
     #[arg(long, value_name = "PART", conflicts_with = "reuse_benches")]
     only: Option<Part>,
+    /// Measure the gateway of another checkout, such as one of the last release, in the same rounds. Write nothing.
+    #[arg(long, value_name = "CHECKOUT", requires = "only")]
+    beside: Option<PathBuf>,
+}
+
+/// A build of the gateway.
+#[derive(Debug)]
+struct Build {
+    /// Of its row.
+    name: &'static str,
+    program: PathBuf,
+    /// Its shipped policies.
+    policies: PathBuf,
+}
+
+impl Build {
+    /// Builds the gateway of a checkout.
+    fn new(name: &'static str, root: &Path) -> Result<Self> {
+        Ok(Self {
+            name,
+            program: build_gateway(root)?,
+            policies: root.join("policies"),
+        })
+    }
 }
 
 /// A part that can be measured alone.
@@ -125,21 +149,25 @@ impl Compare {
         setup::go()?;
         let effort = if self.quick { Effort::QUICK } else { Effort::FULL };
         let needs_gateway = [Part::Servers, Part::Controllers, Part::Agents];
-        let gateway = match needs_gateway.into_iter().any(|part| self.measures(part)) {
-            true => Some(build_gateway(root)?),
-            false => None,
-        };
-        let findings = Findings {
-            controllers: match (&gateway, self.measures(Part::Controllers)) {
-                (Some(gateway), true) => controllers::measure(root, gateway, self.quick)?,
-                _ => Vec::new(),
-            },
-            agents: match (&gateway, self.measures(Part::Agents)) {
-                (Some(gateway), true) => agents::measure(root, gateway, self.quick)?,
-                _ => Vec::new(),
-            },
-            ..self.measure_peers(root, gateway, effort).await?
-        };
+        let mut builds = Vec::new();
+        if needs_gateway.into_iter().any(|part| self.measures(part)) {
+            builds.push(Build::new(report::TOLLGATE, root)?);
+            if let Some(other) = &self.beside {
+                let other = std::path::absolute(other)?;
+                builds.push(Build::new(report::OTHER, &other)?);
+            }
+        }
+        let mut findings = self.measure_peers(root, &builds, effort).await?;
+        for build in &builds {
+            if self.measures(Part::Controllers) {
+                findings
+                    .controllers
+                    .extend(controllers::measure(root, build, self.quick)?);
+            }
+            if self.measures(Part::Agents) {
+                findings.agents.extend(agents::measure(root, build, self.quick)?);
+            }
+        }
         let machine = machine::describe(root)?;
         let report = report::Report::new(&findings, &machine, self.command());
         println!("{}", report.text());
@@ -160,14 +188,14 @@ impl Compare {
     }
 
     /// Everything but controllers and agents.
-    async fn measure_peers(&self, root: &Path, gateway: Option<PathBuf>, effort: Effort) -> Result<Findings> {
+    async fn measure_peers(&self, root: &Path, builds: &[Build], effort: Effort) -> Result<Findings> {
         if matches!(self.only, Some(Part::Controllers | Part::Agents)) {
             return Ok(Findings::default());
         }
-        let binaries = peers::build(root, gateway)?;
+        let binaries = peers::build(root)?;
         let folder = tempfile::tempdir()?;
         Ok(Findings {
-            servers: measure_servers(root, &binaries, folder.path(), effort).await?,
+            servers: measure_servers(&binaries, builds, folder.path(), effort).await?,
             controllers: Vec::new(),
             agents: Vec::new(),
             peers: match self.measures(Part::Peers) {
@@ -200,43 +228,49 @@ impl Compare {
 }
 
 /// Starts the backend and the proxies, and measures them in turn.
-async fn measure_servers(root: &Path, binaries: &peers::Binaries, folder: &Path, effort: Effort) -> Result<Servers> {
+async fn measure_servers(
+    binaries: &peers::Binaries,
+    builds: &[Build],
+    folder: &Path,
+    effort: Effort,
+) -> Result<Servers> {
     let (extension, applications) = (Exchange::extension(), Exchange::applications());
     let backend = Server::backend(folder, &extension, &applications)?;
-    let world = World::create(folder, root, backend.address)?;
+    let world = World::create(folder, backend.address)?;
     let argocd = Server::argocd(&binaries.argocd, &world)?;
     let nginx = Server::nginx(folder, backend.address)?;
     let token = argocd
         .token
         .as_deref()
         .context("Argo CD's proxy printed no session token")?;
-    let start = |settings: Settings| {
-        let binary = binaries.gateway.as_ref();
-        binary.map(|binary| Server::gateway(binary, &settings)).transpose()
-    };
-    let (extensions, passing) = (start(world.extensions()?)?, start(world.argocd(backend.address)?)?);
-    let targets = |gateway: &Option<Server>| {
+    let start = |build: &Build, settings: Settings| Server::gateway(&build.program, &settings);
+    let (mut extensions, mut passing) = (Vec::new(), Vec::new());
+    for build in builds {
+        extensions.push((build.name, start(build, world.extensions(build)?)?));
+        passing.push((build.name, start(build, world.argocd(build, backend.address)?)?));
+    }
+    let targets = |gateways: &[(&'static str, Server)]| {
         let mut targets = vec![
             Target::unauthenticated(report::DIRECT, &backend),
             Target::unauthenticated(report::NGINX, &nginx),
         ];
-        targets.extend(
-            gateway
-                .as_ref()
-                .map(|server| Target::authenticated(report::TOLLGATE, server, token)),
-        );
+        let gateways = gateways.iter();
+        targets.extend(gateways.map(|(name, server)| Target::authenticated(name, server, token)));
         targets
     };
     let mut proxies = targets(&extensions);
     proxies.push(Target::authenticated(report::ARGOCD, &argocd, token));
-    Ok(Servers {
+    let mut found = Servers {
         extensions: load::measure(&extension, &proxies, effort).await?,
         applications: load::measure(&applications, &targets(&passing), effort).await?,
-        streams: match &binaries.gateway {
-            Some(binary) => streams::measure(binary, &world, token, effort.streams).await?,
-            None => Vec::new(),
-        },
-    })
+        streams: Vec::new(),
+    };
+    for build in builds {
+        found
+            .streams
+            .extend(streams::measure(build, &world, token, effort.streams).await?);
+    }
+    Ok(found)
 }
 
 /// Builds the gateway with the profile of releases.

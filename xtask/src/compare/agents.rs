@@ -6,12 +6,16 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Deserialize;
 
+use super::Build;
 use super::controllers::run_example;
 
 /// One measurement, as the example prints it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Measured {
+    /// The build of the gateway.
+    #[serde(skip)]
+    pub(super) build: &'static str,
     pub(super) name: String,
     pub(super) value: f64,
     pub(super) unit: String,
@@ -33,8 +37,10 @@ impl Measured {
 ///
 /// # Errors
 /// A program is missing, or an agent does not connect.
-pub(super) fn measure(root: &Path, gateway: &Path, is_quick: bool) -> Result<Vec<Measured>> {
+pub(super) fn measure(root: &Path, build: &Build, is_quick: bool) -> Result<Vec<Measured>> {
     println!("measuring agents (some minutes)");
     // The agents run in the example.
-    run_example(root, ("agents", "dist"), gateway, is_quick)
+    let mut measured: Vec<Measured> = run_example(root, ("agents", "dist"), &build.program, is_quick)?;
+    measured.iter_mut().for_each(|measured| measured.build = build.name);
+    Ok(measured)
 }

@@ -8,11 +8,15 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::Build;
 use crate::{argocd, kubernetes, setup};
 
 /// One measurement, as the example prints it: seconds of each round.
 #[derive(Debug, Deserialize)]
 pub(super) struct Measured {
+    /// The build of the gateway.
+    #[serde(skip)]
+    pub(super) build: &'static str,
     pub(super) name: String,
     pub(super) without: Vec<f64>,
     pub(super) with: Vec<f64>,
@@ -29,11 +33,13 @@ impl Measured {
 ///
 /// # Errors
 /// A program is missing, or a controller does not finish a round.
-pub(super) fn measure(root: &Path, gateway: &Path, is_quick: bool) -> Result<Vec<Measured>> {
+pub(super) fn measure(root: &Path, build: &Build, is_quick: bool) -> Result<Vec<Measured>> {
     argocd::build(root)?;
     println!("measuring Argo CD's controllers (some minutes)");
     // Only the gateway that is measured needs to be optimized.
-    run_example(root, ("controllers", "dev"), gateway, is_quick)
+    let mut measured: Vec<Measured> = run_example(root, ("controllers", "dev"), &build.program, is_quick)?;
+    measured.iter_mut().for_each(|measured| measured.build = build.name);
+    Ok(measured)
 }
 
 /// Builds an example and runs it with this gateway. Returns what it prints, a JSON object on a line each.

@@ -11,8 +11,6 @@ use crate::{execute, setup};
 /// The measured programs that are built from source.
 #[derive(Debug)]
 pub(super) struct Binaries {
-    /// Tollgate; none if only the peers are measured.
-    pub(super) gateway: Option<PathBuf>,
     /// Argo CD's enforcer and extension proxy.
     pub(super) argocd: PathBuf,
     /// The program around OPA's SDK.
@@ -22,13 +20,12 @@ pub(super) struct Binaries {
 }
 
 /// Builds the three peers. The first build takes minutes, because Argo CD is large.
-pub(super) fn build(root: &Path, gateway: Option<PathBuf>) -> Result<Binaries> {
+pub(super) fn build(root: &Path) -> Result<Binaries> {
     let folder = setup::cache()?.join("peers");
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let source = root.join("benches/peers");
     println!("building the peers into {} (minutes the first time)", folder.display());
     Ok(Binaries {
-        gateway,
         argocd: go(&source.join("argocd"), folder.join("argocd"))?,
         opa: go(&source.join("opa"), folder.join("opa"))?,
         casbin: casbin(&source.join("casbin"), &folder)?,

@@ -17,6 +17,8 @@ use super::streams::{self, StreamKind};
 
 /// Name of Tollgate's row.
 pub(super) const TOLLGATE: &str = "Tollgate";
+/// Name of the rows of the gateway of another checkout.
+pub(super) const OTHER: &str = "the other Tollgate";
 /// Name of the row of Argo CD's extension proxy.
 pub(super) const ARGOCD: &str = "Argo CD's extension proxy";
 /// Name of nginx's row.
@@ -159,16 +161,15 @@ impl<'a> Report<'a> {
         let mut table =
             "| open streams of the front `argocd` | streams | memory for each |\n|---|---:|---:|\n".to_owned();
         for streams::Measured {
+            name,
             kind,
             count,
             bytes_each,
         } in &self.findings.servers.streams
         {
             let count = thousands(*count as f64);
-            row(
-                &mut table,
-                &[stream_name(*kind).to_owned(), count, kibibytes(*bytes_each)],
-            );
+            let kind = of_build(stream_name(*kind), name);
+            row(&mut table, &[kind, count, kibibytes(*bytes_each)]);
         }
         table
     }
@@ -180,7 +181,7 @@ impl<'a> Report<'a> {
         for measured in &self.findings.controllers {
             let [without, with] = measured.best();
             let cells = [
-                controller_name(measured).to_owned(),
+                of_build(controller_name(measured), measured.build),
                 format!("{without:.1} s"),
                 format!("{with:.1} s"),
                 format!("{:.2}", with / without),
@@ -285,7 +286,7 @@ impl<'a> Report<'a> {
         for measured in &self.findings.controllers {
             let ([without, with], bound) = (measured.best(), controller_bound(measured));
             let reached = with / without;
-            let words = format!("time: {}", controller_name(measured));
+            let words = of_build(&format!("time: {}", controller_name(measured)), measured.build);
             let met = yes(reached <= bound);
             row(
                 &mut table,
@@ -295,14 +296,18 @@ impl<'a> Report<'a> {
         for measured in &self.findings.agents {
             let with_unit = |value: f64| format!("{value:.2} {}", measured.unit);
             let goal = with_unit(measured.goal);
-            let words = format!("agents: {}", measured.name);
+            let words = of_build(&format!("agents: {}", measured.name), measured.build);
             row(
                 &mut table,
                 &[words, goal, with_unit(measured.value), yes(measured.is_met())],
             );
         }
-        for streams::Measured { kind, bytes_each, .. } in &servers.streams {
-            let (words, bound) = (format!("memory: {}", stream_name(*kind)), memory_bound(*kind));
+        for streams::Measured {
+            name, kind, bytes_each, ..
+        } in &servers.streams
+        {
+            let words = of_build(&format!("memory: {}", stream_name(*kind)), name);
+            let bound = memory_bound(*kind);
             let met = yes(*bytes_each <= bound);
             row(&mut table, &[words, kibibytes(bound), kibibytes(*bytes_each), met]);
         }
@@ -341,6 +346,14 @@ fn load_cells(proxy: &Measured, proxies: &[Measured], of: &[&str]) -> Vec<String
     cells.extend(of.iter().map(ratio));
     cells.extend([time(*p50), time(*p99)]);
     cells
+}
+
+/// The words of a row, which say it if another build than this checkout's was measured.
+fn of_build(words: &str, build: &str) -> String {
+    match build {
+        OTHER => format!("{words} ({OTHER})"),
+        _ => words.to_owned(),
+    }
 }
 
 fn stream_name(kind: StreamKind) -> &'static str {
@@ -495,11 +508,13 @@ mod tests {
                 ],
             },
             controllers: vec![controllers::Measured {
+                build: TOLLGATE,
                 name: "generation".into(),
                 without: vec![21.0, 20.0],
                 with: vec![23.0, 24.0],
             }],
             agents: vec![agents::Measured {
+                build: TOLLGATE,
                 name: "memory of an idle agent".into(),
                 value: 40.0,
                 unit: "KiB".into(),
@@ -574,6 +589,7 @@ mod tests {
 
     fn stream(kind: StreamKind, bytes_each: f64) -> streams::Measured {
         streams::Measured {
+            name: TOLLGATE,
             kind,
             count: 5_000,
             bytes_each,

@@ -5,7 +5,6 @@
 //!
 //! Invariant: memory is measured while every stream is open and has its first message.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -15,9 +14,9 @@ use reqwest::{Client, Response};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::exchange;
 use super::servers::{START, Server};
 use super::world::World;
+use super::{Build, exchange};
 use crate::certificate::Certificate;
 
 mod upstream;
@@ -45,6 +44,8 @@ pub(super) enum StreamKind {
 /// The measurement of one kind of stream.
 #[derive(Debug)]
 pub(super) struct Measured {
+    /// The build of the gateway.
+    pub(super) name: &'static str,
     pub(super) kind: StreamKind,
     /// How many streams were open.
     pub(super) count: usize,
@@ -97,7 +98,7 @@ impl StreamKind {
 /// # Errors
 /// A stream does not open, has another first message or ends, the gateway opens one without a
 /// session, or the limit of open files is too low.
-pub(super) async fn measure(binary: &Path, world: &World, token: &str, count: usize) -> Result<Vec<Measured>> {
+pub(super) async fn measure(build: &Build, world: &World, token: &str, count: usize) -> Result<Vec<Measured>> {
     let needed = u64::try_from(count)?.saturating_mul(2) + OTHER_FILES;
     let allowed = rlimit::increase_nofile_limit(u64::MAX).context("raising the limit of open files")?;
     ensure!(
@@ -109,11 +110,12 @@ pub(super) async fn measure(binary: &Path, world: &World, token: &str, count: us
     let mut measured = Vec::new();
     for kind in StreamKind::ALL {
         println!("{count} open streams of {}", kind.path());
-        let settings = world.argocd_with_tls(server, &certificate)?;
+        let settings = world.argocd_with_tls(build, server, &certificate)?;
         let gateway = Gateway {
-            server: Server::gateway(binary, &settings)?,
+            server: Server::gateway(&build.program, &settings)?,
             authority: reqwest::Certificate::from_pem(certificate.ca_pem.as_bytes())?,
             token,
+            name: build.name,
             kind,
         };
         measured.push(gateway.measure(count).await?);
@@ -127,6 +129,7 @@ struct Gateway<'a> {
     server: Server,
     authority: reqwest::Certificate,
     token: &'a str,
+    name: &'static str,
     kind: StreamKind,
 }
 
@@ -151,6 +154,7 @@ impl Gateway<'_> {
         open.shutdown().await;
         let bytes_each = after.saturating_sub(before) as f64 / count as f64;
         Ok(Measured {
+            name: self.name,
             kind: self.kind,
             count,
             bytes_each,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::{micro, servers};
+use super::{Build, micro, servers};
 use crate::certificate::Certificate;
 
 /// The account whose session the requests carry.
@@ -23,7 +23,6 @@ pub(super) struct World {
     /// Folder of Kubernetes YAML.
     pub(super) state: PathBuf,
     folder: PathBuf,
-    policies: PathBuf,
 }
 
 /// A settings file of Tollgate.
@@ -36,7 +35,7 @@ pub(super) struct Settings {
 
 impl World {
     /// Writes the objects below `folder`.
-    pub(super) fn create(folder: &Path, root: &Path, backend: SocketAddr) -> Result<Self> {
+    pub(super) fn create(folder: &Path, backend: SocketAddr) -> Result<Self> {
         let state = folder.join("state");
         fs::create_dir_all(&state).with_context(|| format!("creating {}", state.display()))?;
         let mut files = vec![
@@ -53,22 +52,26 @@ impl World {
         Ok(Self {
             state,
             folder: folder.to_owned(),
-            policies: root.join("policies"),
         })
     }
 
     /// Settings in which Tollgate serves extensions.
-    pub(super) fn extensions(&self) -> Result<Settings> {
-        self.settings("extensions", "")
+    pub(super) fn extensions(&self, build: &Build) -> Result<Settings> {
+        self.settings(build, "extensions", "")
     }
 
     /// Settings in which Tollgate passes Argo CD's API on to `server`, without TLS.
-    pub(super) fn argocd(&self, server: SocketAddr) -> Result<Settings> {
-        self.settings("argocd", &format!("argocd:\n  server: http://{server}\n"))
+    pub(super) fn argocd(&self, build: &Build, server: SocketAddr) -> Result<Settings> {
+        self.settings(build, "argocd", &format!("argocd:\n  server: http://{server}\n"))
     }
 
     /// Settings in which Tollgate passes Argo CD's API on to `server`, with TLS on both sides.
-    pub(super) fn argocd_with_tls(&self, server: SocketAddr, certificate: &Certificate) -> Result<Settings> {
+    pub(super) fn argocd_with_tls(
+        &self,
+        build: &Build,
+        server: SocketAddr,
+        certificate: &Certificate,
+    ) -> Result<Settings> {
         let write = |name: &str, text: &str| {
             let file = self.folder.join(name);
             fs::write(&file, text).with_context(|| format!("writing {name}"))?;
@@ -80,22 +83,22 @@ impl World {
         let (ca, pem, key) = (ca.display(), pem.display(), key.display());
         let more =
             format!("argocd:\n  server: https://{server}\n  ca: {ca}\ntls:\n  certificate: {pem}\n  key: {key}\n");
-        self.settings("argocd-tls", &more)
+        self.settings(build, "argocd-tls", &more)
     }
 
     /// Writes a settings file.
     ///
     /// - `more`: YAML that only this file has.
-    fn settings(&self, name: &str, more: &str) -> Result<Settings> {
+    fn settings(&self, build: &Build, name: &str, more: &str) -> Result<Settings> {
         let [address, admin] = servers::free_addresses()?;
-        let (state, policies) = (self.state.display(), self.policies.display());
+        let (state, policies) = (self.state.display(), build.policies.display());
         // All connections of a run belong to one person and come from one address.
         let text = format!(
             "listen: {address}\nadmin:\n  listen: {admin}\nstate:\n  directory: {state}\n  namespace: argocd\n\
              policies:\n  directory: {policies}\nauthentication:\n  argocdSessions: true\n\
              limits:\n  requestsPerPerson: 10000\n  connectionsPerAddress: 10000\n{more}"
         );
-        let file = self.folder.join(format!("{name}.yaml"));
+        let file = self.folder.join(format!("{name}-{}.yaml", address.port()));
         fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
         Ok(Settings { file, address })
     }
