@@ -206,12 +206,11 @@ impl BundleSource {
         self.files.iter().filter(move |file| file.kind == kind)
     }
 
-    /// Hex SHA-256 over the names and texts of all files.
+    /// Hex SHA-256 over the names of all files below the bundle's folder and their texts.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for file in &self.files {
-            let name = file.path.rsplit('/').next().unwrap_or_default();
-            for part in [name.as_bytes(), file.text.as_bytes()] {
+            for part in [file.name().as_bytes(), file.text.as_bytes()] {
                 hash.update((part.len() as u64).to_be_bytes());
                 hash.update(part);
             }
@@ -348,5 +347,19 @@ mod tests {
         assert!(!refuses());
         std::fs::write(folder.path().join("deny.cel.yaml"), "").unwrap();
         assert!(refuses());
+    }
+
+    #[test]
+    fn digest_differs_once_a_file_moves() {
+        let digest_with = |name: &str| {
+            let files = [("policy.rego", "package a"), (name, "conditions: []")];
+            let files = files.map(|(name, text)| (name.to_owned(), text.to_owned()));
+            BundleSource::of_rule("data.a.allow", files.into())
+                .value
+                .unwrap()
+                .digest()
+        };
+        assert_ne!(digest_with("deny.cel.yaml"), digest_with("data/deny.cel.yaml"));
+        assert_eq!(digest_with("deny.cel.yaml"), digest_with("deny.cel.yaml"));
     }
 }
