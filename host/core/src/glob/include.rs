@@ -78,14 +78,12 @@ impl Nfa {
 /// One character of each range that the patterns treat alike: the characters that occur in them
 /// and the neighbors of these.
 fn representatives<'a>(listed: impl Iterator<Item = &'a char>) -> BTreeSet<char> {
-    let near = |c: char, by: i64| {
-        let code = u32::try_from(i64::from(u32::from(c)) + by).ok()?;
-        char::from_u32(code)
-    };
     // Patterns such as `?*` list no character, but one must be tried.
     let mut all = BTreeSet::from(['\u{1}']);
     for c in listed {
-        all.extend([near(*c, -1), Some(*c), near(*c, 1)].into_iter().flatten());
+        // Ranges of characters step over the surrogates.
+        let (before, after) = (('\0'..=*c).nth_back(1), (*c..=char::MAX).nth(1));
+        all.extend([before, Some(*c), after].into_iter().flatten());
     }
     all
 }

@@ -281,3 +281,43 @@ fn witnesses_match_their_pattern_and_common_ones_match_both() {
     assert!(meet("[a-c]x", "[d-f]x").is_none());
     assert!(meet("{a,b}*", "{b,c}d").is_some());
 }
+
+/// Characters beside the surrogates, which are none, and at both ends of Unicode are told apart as well.
+#[test]
+fn inclusion_holds_for_every_character_at_the_border_of_a_range() {
+    let borders = [
+        '\0',
+        '\u{1}',
+        '\u{d7fe}',
+        '\u{d7ff}',
+        '\u{e000}',
+        '\u{e001}',
+        '\u{10fffe}',
+        char::MAX,
+    ];
+    let mut patterns: Vec<String> = vec!["?".to_owned()];
+    for (at, low) in borders.iter().enumerate() {
+        for high in &borders[at..] {
+            patterns.extend([format!("[{low}-{high}]"), format!("[!{low}-{high}]")]);
+        }
+    }
+    let patterns: Vec<Pattern> = patterns
+        .iter()
+        .map(|text| Pattern::compile(text, &[]).unwrap())
+        .collect();
+    let mut included = 0;
+    for wide in &patterns {
+        for narrow in &patterns {
+            let mut shared = borders
+                .map(String::from)
+                .into_iter()
+                .filter(|text| narrow.matches(text));
+            let is_whole = shared.all(|text| wide.matches(&text));
+            if wide.includes(narrow) {
+                assert!(is_whole, "`{}` includes `{}`", wide.source(), narrow.source());
+                included += 1;
+            }
+        }
+    }
+    assert!(included > patterns.len(), "{included}");
+}
