@@ -30,7 +30,12 @@ const CLUSTERS_DENIED: &str = "it selects a cluster for which `clusters, get` is
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum InputKey {
     Repository(String),
-    Cluster(String),
+    /// Everything about a cluster that a decision depends on.
+    Cluster {
+        name: String,
+        server: String,
+        project: String,
+    },
     Plugin(GeneratorKind),
 }
 
@@ -200,9 +205,12 @@ impl InputAuthorizer for CallerInputAuthorizer<'_> {
         if self.authorizer.settings.checks == ApplicationSetChecks::Argocd {
             return Ok(());
         }
-        self.memoize(InputKey::Cluster(cluster.server.clone()), || {
-            self.judge_cluster(cluster)
-        })
+        let key = InputKey::Cluster {
+            name: cluster.name.clone(),
+            server: cluster.server.clone(),
+            project: cluster.project.clone(),
+        };
+        self.memoize(key, || self.judge_cluster(cluster))
     }
 
     fn check_repository(&self, url: &str) -> Result<(), Denial> {
