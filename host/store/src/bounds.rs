@@ -36,7 +36,7 @@ pub const ISSUER: usize = 2048;
 /// Why a person is locked.
 pub const REASON: usize = 1024;
 /// Most people who are locked at once. This is a number, not a length.
-pub const LOCKS: usize = 1_000;
+pub const LOCKS: u32 = 1_000;
 /// Most device codes that wait for a person, over all clients and for one address (in IPv6 one /64). These
 /// are numbers, not lengths.
 pub const DEVICE_CODES: (u32, u32) = (10_000, 20);

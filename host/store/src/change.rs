@@ -86,7 +86,8 @@ impl Change {
                     expired.execute(connection).await?;
                 }
                 outcome.rows = insert.execute(connection).await?;
-                events.extend(event);
+                // An insert that yields to what is there already is no event.
+                events.extend(event.as_ref().filter(|_| outcome.rows > 0));
             }
             Self::Revocation {
                 session,

@@ -89,13 +89,14 @@ pub enum Error {
     Failed(String),
     /// An entry with this id or this secret exists already.
     ///
-    /// It is a `token` or a `session`.
+    /// It is a `token`, a `session`, a `login` or a `login request`.
     #[error("the store has a {0} with this id or secret already")]
     Exists(&'static str),
-    /// The person has reached the limit. Nothing was written.
-    #[error("the person has {observed} unexpired {what}s, {allowed} are allowed")]
+    /// A limit is reached. Nothing was written.
+    #[error("there are {observed} {what}s, {allowed} are allowed")]
     LimitReached {
-        /// `token` or `session`.
+        /// `token`, `session` or `login`, of one person; `login request`, of one network or of all;
+        /// `person lock`.
         what: &'static str,
         /// How many there are, revoked ones included.
         observed: u32,

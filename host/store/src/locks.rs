@@ -4,11 +4,14 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::any::AnyRow;
 
-use crate::audit_row::{AuditRow, person_event};
-use crate::change::Change;
+use crate::audit_row::person_event;
+use crate::change::{Change, Limit};
 use crate::database::Purpose;
-use crate::query::{ROWS, SelectQuery, Statement, read, time};
+use crate::query::{SelectQuery, Statement, read, time};
 use crate::{Actor, Error, Store, bounds};
+
+/// Most locks that are read. More than there may be, because a lock that is not read is not enforced.
+const READ_LOCKS: i64 = 10_000;
 
 /// A person who may do nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -25,10 +28,10 @@ pub struct PersonLock {
 }
 
 impl Store {
-    /// Returns everybody who is locked, by name; at most [`bounds::LOCKS`].
+    /// Returns everybody who is locked, by name.
     pub async fn person_locks(&self) -> Result<Vec<PersonLock>, Error> {
         let query = SelectQuery::new("SELECT name, locked_at, locked_by, reason FROM person_locks");
-        let rows = query.fetch(&self.database, Purpose::Lookup, "name", ROWS).await?;
+        let rows = query.fetch(&self.database, Purpose::Lookup, "name", READ_LOCKS).await?;
         let lock = |row: &AnyRow| {
             Ok(PersonLock {
                 name: read(row, "name")?,
@@ -48,21 +51,24 @@ impl Store {
     pub async fn lock_person(&self, name: &str, reason: &str, at: Timestamp, by: &Actor) -> Result<bool, Error> {
         bounds::check("name", name, bounds::USERNAME)?;
         bounds::check("reason", reason, bounds::REASON)?;
-        let observed = self.person_locks().await?.len();
-        if observed >= bounds::LOCKS {
-            return Err(Error::LimitReached {
-                what: "person lock",
-                observed: u32::try_from(observed).unwrap_or(u32::MAX),
-                allowed: u32::try_from(bounds::LOCKS).unwrap_or(u32::MAX),
-            });
-        }
-        let first = Statement::new(
+        let insert = Statement::new(
             "INSERT INTO person_locks (name, locked_at, locked_by, reason) VALUES ($1, $2, $3, $4) \
              ON CONFLICT DO NOTHING",
             [name.into(), at.into(), by.name.as_str().into(), reason.into()],
         );
-        self.change_locks(first, person_event("person.locked", name, reason, at, by)?)
-            .await
+        let limit = Limit {
+            count: Statement::new("SELECT COUNT(*) FROM person_locks WHERE name <> $1", [name.into()]),
+            owner: "person locks".to_owned(),
+            allowed: bounds::LOCKS,
+        };
+        let creation = Change::Creation {
+            what: "person lock",
+            expired: None,
+            insert,
+            limits: vec![limit],
+            event: Some(person_event("person.locked", name, reason, at, by)?),
+        };
+        Ok(self.writer.change(creation).await?.rows > 0)
     }
 
     /// Unlocks a person, with the audit event `person.unlocked`. Returns whether they were locked.
@@ -71,16 +77,10 @@ impl Store {
     /// [`Error::TooLong`], [`Error::Character`].
     pub async fn unlock_person(&self, name: &str, at: Timestamp, by: &Actor) -> Result<bool, Error> {
         bounds::check("name", name, bounds::USERNAME)?;
-        let first = Statement::new("DELETE FROM person_locks WHERE name = $1", [name.into()]);
-        self.change_locks(first, person_event("person.unlocked", name, "", at, by)?)
-            .await
-    }
-
-    async fn change_locks(&self, first: Statement, event: AuditRow) -> Result<bool, Error> {
         let change = Change::Conditional {
-            first,
+            first: Statement::new("DELETE FROM person_locks WHERE name = $1", [name.into()]),
             then: Vec::new(),
-            event: Some(event),
+            event: Some(person_event("person.unlocked", name, "", at, by)?),
         };
         Ok(self.writer.change(change).await?.rows > 0)
     }

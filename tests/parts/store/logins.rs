@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use serde_json::json;
 use tollgate_core::user::Identity;
-use tollgate_store::{AuditFilter, Error, Login, LoginKind, LoginRequest, LoginRequestState, LoginToken};
+use tollgate_store::{AuditFilter, Error, Login, LoginKind, LoginRequest, LoginRequestState, LoginToken, bounds};
 use uuid::Uuid;
 
 use crate::store::support::{Backend, actor, agent, all_events, at, hash, on_both, user};
@@ -383,4 +383,19 @@ async fn locks_are_kept_with_their_reason(backend: Backend) {
     assert_eq!(actions, ["person.locked", "person.unlocked"]);
     let long = store.lock_person(&"x".repeat(1_025), "", at(9), &by).await;
     assert!(matches!(long, Err(Error::TooLong { .. })), "{long:?}");
+
+    // Whoever is locked is read, so there are no more than are read, however many are locked at once.
+    let many = (0..bounds::LOCKS + 5).map(|number| {
+        let (store, by) = (&store, &by);
+        async move { store.lock_person(&format!("person-{number:04}"), "", at(9), by).await }
+    });
+    let results: Vec<_> = join_all(many).await;
+    let refused = results
+        .iter()
+        .filter(|result| matches!(result, Err(Error::LimitReached { .. })));
+    assert_eq!(refused.count(), 5);
+    let locked = store.person_locks().await.unwrap();
+    assert_eq!(u32::try_from(locked.len()), Ok(bounds::LOCKS));
+    // Who is locked already needs no further place.
+    assert!(!store.lock_person(&locked[0].name, "", at(9), &by).await.unwrap());
 }

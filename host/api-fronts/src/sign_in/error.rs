@@ -19,6 +19,8 @@ pub(crate) enum Error {
     Logout(#[from] LogoutTokenError),
     #[error("`{user}` has {observed} logins, {allowed} are allowed; sign out of some, or wait until they end")]
     TooManyLogins { user: String, observed: u32, allowed: u32 },
+    #[error("{observed} people are locked, {allowed} may be; unlock some, or remove them from the directory")]
+    TooManyLocks { observed: u32, allowed: u32 },
     #[error("too many logins of the command line wait to be approved")]
     TooManyRequests,
     #[error("the request {0}")]
@@ -57,6 +59,11 @@ impl From<store::Error> for Error {
             store::Error::LimitReached {
                 what: "login request", ..
             } => Self::TooManyRequests,
+            store::Error::LimitReached {
+                what: "person lock",
+                observed,
+                allowed,
+            } => Self::TooManyLocks { observed, allowed },
             other => Self::Store(other),
         }
     }
@@ -89,6 +96,7 @@ impl Error {
                 }
             },
             Self::TooManyLogins { .. } => (StatusCode::CONFLICT, "too_many_logins"),
+            Self::TooManyLocks { .. } => (StatusCode::CONFLICT, "too_many_locks"),
             Self::TooManyRequests => (StatusCode::TOO_MANY_REQUESTS, "slow_down"),
             Self::Request(_) => (StatusCode::BAD_REQUEST, "invalid_request"),
             Self::Pending => (StatusCode::BAD_REQUEST, "authorization_pending"),

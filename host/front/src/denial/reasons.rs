@@ -240,6 +240,7 @@ pub const REASONS: [Reason; 170] = [
     reason("too_large", &[400], "applicationsets", "The set exceeds a number or size of `applicationSets.limits`."),
     reason("too_many_deletions", &[409], "applicationsets",
         "The change deletes more than `applicationSets.maxDeletions` Applications, or another number than stated."),
+    reason("too_many_locks", &[409], "login", "As many people are locked as may be: 1,000."),
     reason("too_many_logins", &[409], "login, console", "The person has as many logins as allowed."),
     reason("too_many_requests", &[429], "extensions, argocd, applicationsets",
         "A limit of the extension, of a person or of an API is reached; see `Retry-After`."),
