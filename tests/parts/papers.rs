@@ -13,6 +13,7 @@ use tollgate_config::raw;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_objects::decode;
 use tollgate_objects::extensions;
+use tollgate_proxy::metrics::LABELS;
 use tollgate_rego::Front;
 use xtask::figures;
 use xtask::reference::{self, Sources};
@@ -701,25 +702,115 @@ fn every_short_path_in_architecture_exists() {
     assert!(seen > 20, "{seen}");
 }
 
+/// The first cell of each row of ARCHITECTURE.md's table of fronts.
+fn fronts_of_architecture(architecture: &str) -> BTreeSet<&str> {
+    let fronts = architecture.split_once("\n## Fronts\n").unwrap().1;
+    let fronts = fronts.split("\n## ").next().unwrap();
+    let rows = fronts.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.filter_map(|row| row.split('`').next()).collect()
+}
+
 /// A newcomer reads docs/concepts.md for the fronts that there are.
 #[test]
 fn the_page_of_terms_has_every_front() {
     let architecture = read("ARCHITECTURE.md");
-    let fronts = architecture.split_once("\n## Fronts\n").unwrap().1;
-    let fronts = fronts.split("\n## ").next().unwrap();
-    let rows = fronts
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let page = read("docs/concepts.md");
     let section = page.split_once("\n## Front\n").unwrap().1;
     let section = section.split("\n## ").next().unwrap().to_lowercase();
     // The page says what these serve: the console, and APIs for one's own tokens, decisions and projects.
     let by_content = ["sign_in", "operations", "access", "projects"];
-    let names: Vec<_> = rows.filter(|name| !by_content.contains(name)).collect();
+    let mut names = fronts_of_architecture(&architecture);
+    names.retain(|name| !by_content.contains(name));
     assert!(names.len() > 6, "{names:?}");
     let missing: Vec<_> = names
         .iter()
         .filter(|name| !section.contains(&name.replace('_', " ")))
         .collect();
     assert!(missing.is_empty(), "docs/concepts.md lacks the fronts {missing:?}");
+}
+
+/// Lists of fronts that people read have the fronts of the program, and no other.
+#[test]
+fn lists_of_fronts_are_complete() {
+    let settings = "state: {directory: s}\npolicies: {directory: p}\nargocd: {server: 'https://argocd.example'}";
+    let config = raw::parse(settings, "t.yaml", Path::new("/")).value.unwrap();
+    let routes = tollgate_gateway::routes(&config);
+    let mut names: BTreeSet<&str> = routes.iter().map(|route| route.front).collect();
+    // It has a separate listener; `none` is what is recorded before a front is known.
+    names.insert("admission");
+    assert!(names.contains("none") && names.len() > 12, "{names:?}");
+
+    let label = LABELS.iter().find(|label| label.name == "front").unwrap();
+    assert_eq!(
+        quoted(&label.values.replace("`tollgate login`", "")),
+        names,
+        "labels.rs"
+    );
+
+    let console = read("host/console/src/pages/decisions.rs");
+    let (_, list) = console.split_once("const FRONTS").unwrap();
+    let list = list.split_once("= [").unwrap().1.split(']').next().unwrap();
+    let offered: BTreeSet<&str> = list.split('"').skip(1).step_by(2).collect();
+    assert_eq!(offered, names, "the console's filter of decisions");
+
+    // Sign-in is two fronts to the program, and recorded by what it serves.
+    let mut rows: BTreeSet<String> = names.iter().map(|name| name.replace('-', "_")).collect();
+    for name in ["none", "console", "login"] {
+        rows.remove(name);
+    }
+    rows.insert("sign_in".to_owned());
+    let architecture = read("ARCHITECTURE.md");
+    let written: BTreeSet<String> = fronts_of_architecture(&architecture)
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(written, rows, "ARCHITECTURE.md");
+}
+
+/// A text of the program, with lines that a string or a comment continues joined.
+fn joined(source: &str) -> String {
+    let mut text = String::new();
+    for line in source.lines() {
+        let line = line.trim().trim_start_matches('/').trim_start_matches('!').trim_start();
+        text.push_str(line.strip_suffix('\\').unwrap_or(line));
+        if !line.ends_with('\\') {
+            text.push(' ');
+        }
+    }
+    text.replace("\\\"", "\"")
+}
+
+/// Messages and comments say where the documentation is: the page exists, and so does the section they name.
+#[test]
+fn every_page_that_the_program_names_exists() {
+    let mut seen = 0;
+    let mut wrong = Vec::new();
+    for file in figures::files(&root().join("host")).unwrap() {
+        let text = joined(&std::fs::read_to_string(&file).unwrap());
+        let mut at = 0;
+        while let Some(found) = text[at..].find("docs/") {
+            let start = at + found;
+            at = start + 1;
+            let rest = &text[start..];
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "/_.-#".contains(c)));
+            let link = rest[..end.unwrap_or(rest.len())].trim_end_matches('.');
+            let (page, anchor) = link.split_once('#').unwrap_or((link, ""));
+            if !page.ends_with(".md") || text[..start].ends_with('/') {
+                continue;
+            }
+            seen += 1;
+            let headings: Vec<String> = match std::fs::read_to_string(root().join(page)) {
+                Ok(page) => page.lines().filter(|line| line.starts_with('#')).map(slug).collect(),
+                Err(_) => Vec::new(),
+            };
+            let titled = text[..start].strip_suffix("\" in ");
+            let section = titled.and_then(|before| before.rsplit('"').next()).map(slug);
+            let section = section.unwrap_or_else(|| anchor.to_owned());
+            if headings.is_empty() || !(section.is_empty() || headings.contains(&section)) {
+                wrong.push(format!("{}: {link} {section}", file.display()));
+            }
+        }
+    }
+    assert!(seen > 40, "{seen}");
+    assert!(wrong.is_empty(), "there is no such page or section: {wrong:#?}");
 }

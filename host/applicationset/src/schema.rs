@@ -49,7 +49,8 @@ fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"))
 }
 
-/// The errors of an ApplicationSet as somebody wrote it, at most ten.
+/// The errors of an ApplicationSet as somebody wrote it, at most twelve: ten of its fields, and one for each of
+/// `generators` and `template` that is missing.
 pub fn check_application_set(set: &Value) -> Vec<Error> {
     let schema = &*SCHEMA;
     let mut errors = Vec::new();

@@ -85,7 +85,7 @@ pub enum Error {
     /// depends on the result.
     #[error(
         "Argo CD may render {field} `{template}` otherwise than it is judged here: {what}; see \"Texts that rights are \
-         judged by\" in docs/applicationsets.md for what such a text may have"
+         judged by\" in docs/applicationset-templates.md for what such a text may have"
     )]
     Divergent {
         /// The field, as far as it is known.

@@ -1,4 +1,5 @@
-//! The list of fronts. A front is named here, once, and nowhere else outside its folder.
+//! The list of fronts. No other code outside a front's folder depends on which fronts there are; lists for people
+//! (ARCHITECTURE.md, docs/concepts.md, the label `front`, the console's filter) are compared with this one by a test.
 
 use std::sync::Arc;
 

@@ -110,10 +110,10 @@ mod tests {
         assert_eq!(of("/api/v1/x:", fallback), Err(Error::TrailingColon));
     }
 
-    /// What is printed is what is served, by the front that it is printed for, or by argocd-server.
     /// Fronts with paths that argocd-server has, too, and serves if it is behind the gateway.
     const SHARED_WITH_ARGOCD: [&str; 3] = ["applicationsets", "clusters", "projects"];
 
+    /// What is printed is what is served, by the front that it is printed for, or by argocd-server.
     #[test]
     fn every_line_of_the_table_has_a_route() {
         let mut checked = 0;

@@ -1,7 +1,8 @@
 //! The ApplicationSets that a caller may see, page by page, from the state in force. No file is read,
 //! and no call is made.
 //!
-//! Security: a set that was written or deleted here a moment ago is judged and listed as it is now.
+//! Security: a set that was changed or deleted here a moment ago is judged and listed as it is now. A new one is
+//! listed once the state in force has it.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;

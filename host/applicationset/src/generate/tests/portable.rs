@@ -128,7 +128,7 @@ fn the_field_is_named() {
         error,
         "`spec.generators[0].list`: Argo CD may render `spec.project`, `{{ if eq (len \"\\xff\") 1 }}prod{{ else \
          }}dev{{ end }}` otherwise than it is judged here: an escape in a text; `\\n`, `\\r`, `\\t`, `\\\"` and `\\\\` \
-         are allowed; see \"Texts that rights are judged by\" in docs/applicationsets.md for what such a text may have"
+         are allowed; see \"Texts that rights are judged by\" in docs/applicationset-templates.md for what such a text may have"
     );
 }
 
