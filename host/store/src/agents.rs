@@ -123,6 +123,7 @@ impl Store {
         let is_good = read::<String>(row, "server")? == server
             && time_opt(row, "revoked_at")?.is_none()
             && time_opt(row, "expires_at")?.is_none_or(|end| end > at);
+        // The same key with the same token is an agent that asks again, because the answer was lost.
         Ok(match joined_with.as_deref() == Some(&token[..]) {
             true if is_good => JoinOutcome::Joined,
             true | false => JoinOutcome::KeyUnusable,
@@ -146,6 +147,7 @@ impl Store {
             [key_value(&new), at.into(), key_value(&old)],
         );
         let end = Statement::new(
+            // Only once: another replacement must not let the old key live longer.
             "UPDATE agent_keys SET expires_at = $1 WHERE public_key = $2 AND expires_at IS NULL",
             [until.into(), key_value(&old)],
         );
@@ -222,6 +224,7 @@ impl Store {
         bounds::check("url", &replica.url, bounds::SERVER)?;
         let lease = i64::try_from(lease.as_micros()).unwrap_or(i64::MAX);
         let renew = Statement::new(self.by_kind(RENEW), [replica.id.into(), lease.into()]);
+        // This does not count up the version. Otherwise each renewal would have every replica read everything again.
         let is_new = self.writer.change(Change::Statements(vec![renew])).await?.rows == 0;
         if is_new {
             let values = [
@@ -264,6 +267,7 @@ impl Store {
 
     /// Says that an agent is connected to a replica.
     pub async fn add_agent_connection(&self, connection: &StoredConnection) -> Result<(), Error> {
+        // After an error, a connection is written again, even if the first attempt was stored.
         let insert = Statement::new(
             "INSERT INTO agent_connections (id, replica, instance, public_key, server, cluster, version, address, \
              connected_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
@@ -368,10 +372,8 @@ fn key_of(row: &AnyRow) -> Result<AgentKey, Error> {
     Ok(AgentKey::new(key.try_into().map_err(|_| invalid_column("public_key"))?))
 }
 
-/// Connections of replicas that are gone.
 const ORPHANS: &str = "DELETE FROM agent_connections WHERE replica NOT IN (SELECT id FROM replicas)";
 
-/// A statement in the SQL of each kind of database.
 #[derive(Clone, Copy)]
 struct SqlByKind {
     postgres: &'static str,
@@ -388,6 +390,7 @@ macro_rules! with_now {
             ),
             sqlite: concat!(
                 $before,
+                // 2440587.5 is the Julian day on which 1970 begins.
                 "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)",
                 $after
             ),
@@ -402,6 +405,7 @@ const INSERT: SqlByKind = with_now!(
     " + $2, $3, $4)"
 );
 const ENDED: SqlByKind = with_now!("DELETE FROM replicas WHERE lease_until < ", "");
+// Nested, because `SelectQuery` appends a `WHERE`.
 const REPLICAS: SqlByKind = with_now!(
     "SELECT id, url, certificate FROM (SELECT * FROM replicas WHERE lease_until >= ",
     ") AS living"

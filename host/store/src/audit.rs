@@ -63,6 +63,7 @@ fn select_query(filter: &AuditFilter, limit: i64) -> SelectQuery {
             let (name, member) = (query.bind(name.as_str()), query.bind(member.as_str()));
             (
                 format!(" AND username = {name}"),
+                // `REPLACE` compares exactly. `LIKE` knows wildcards, and ignores case in SQLite.
                 format!(" AND REPLACE(details, {member}, '') <> details"),
             )
         }

@@ -116,6 +116,7 @@ impl<'a> Batch<'a> {
             // SECURITY: the text contains only fixed parts and numbers.
             let query = sqlx::query_with(AssertSqlSafe(insert(rows.len())), values);
             query.execute(&mut *connection).await?;
+            // In the same transaction, so that no crash loses an event between the log and its export.
             if is_exported {
                 let counts: Vec<_> = rows.iter().map(|row| (row.id, row.count)).collect();
                 export_queue::enqueue(connection, &counts).await?;
@@ -140,6 +141,7 @@ fn insert(rows: usize) -> String {
 pub(crate) fn first_id(time: Timestamp, later: SignedDuration) -> Uuid {
     let time = time.saturating_add(later).unwrap_or(time);
     let millis = u64::try_from(time.as_millisecond()).unwrap_or_default();
+    // The first 48 bits of a UUID of version 7 are milliseconds.
     Uuid::from_u64_pair(millis << 16, 0)
 }
 
@@ -238,7 +240,6 @@ pub(crate) fn login_token_created(token: &LoginToken, login: &Login, at: Timesta
     event_row("token.created", at, Some(&by), Some(&login.session()), agent, details)
 }
 
-/// An event about a person whom somebody locked or unlocked.
 pub(crate) fn person_event(
     action: &str,
     name: &str,
@@ -246,12 +247,11 @@ pub(crate) fn person_event(
     at: Timestamp,
     by: &Actor,
 ) -> Result<AuditRow, Error> {
+    // Without a number of the directory: the name may be one that only an issuer gives.
     let details = json!({ "owner": name, "reason": reason });
     event_row(action, at, Some(by), None, None, details)
 }
 
-/// An event about the agent of a cluster.
-///
 /// - `by`: who did it, if it was a person.
 pub(crate) fn agent_event(
     action: &str,

@@ -82,6 +82,7 @@ impl Change {
                         }));
                     }
                 }
+                // After the limits, because a change that they refuse must have written nothing.
                 if let Some(expired) = expired {
                     expired.execute(connection).await?;
                 }
@@ -125,7 +126,6 @@ impl Change {
 
 /// How many there may be of what a change creates.
 pub(crate) struct Limit {
-    /// Counts those that there are.
     pub(crate) count: Statement,
     /// Whose limit it is. Replicas that create something for the same one wait for each other.
     pub(crate) owner: String,
@@ -138,6 +138,7 @@ impl Limit {
         if kind == DatabaseKind::Postgres {
             // INVARIANT: two replicas cannot both find the last place free. SQLite has only one
             // writer.
+            // Two owners whose hashes are equal merely wait for each other.
             let lock = "SELECT 1 FROM pg_advisory_xact_lock(hashtextextended($1, 0))";
             let lock = Statement::new(lock, [self.owner.as_str().into()]);
             lock.execute(connection).await?;
@@ -171,9 +172,11 @@ async fn revoke(
     };
     if let Some((sequence, there)) = found {
         let there = Timestamp::from_microsecond(there).unwrap_or(Timestamp::MAX);
+        // The store truncates to microseconds: compared more finely, the same time would count as later again.
         if there.as_microsecond() >= until.as_microsecond() {
             return Ok((revocation(sequence, there), false));
         }
+        // It gets a new number, so that replicas that have read the old one learn of the longer time.
         let delete = Statement::new("DELETE FROM revocations WHERE session = $1", [text.as_str().into()]);
         delete.execute(connection).await?;
     }
@@ -190,6 +193,7 @@ async fn mark_revoked(connection: &mut AnyConnection, session: &SessionId, at: T
         AccessType::Login => "UPDATE logins SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL",
         AccessType::OidcIdToken | AccessType::CiJobToken => return Ok(()),
     };
+    // No row has another kind of id. The revocation itself counts without one.
     let Ok(id) = Uuid::try_parse(session.id()) else {
         return Ok(());
     };

@@ -17,7 +17,6 @@ use tollgate_core::agent::AgentId;
 
 const NEWEST: &str = "created_at DESC, id DESC";
 
-/// A table of credentials.
 trait Credential: Sized {
     const SELECT: &'static str;
 
@@ -225,6 +224,7 @@ impl Store {
         const BIND: &str = "UPDATE tokens SET agent = $2 WHERE id IN \
                             (SELECT id FROM tokens WHERE agent_id = $1 AND agent IS NULL LIMIT $3)";
         let (mut bound, mut orphaned) = (0_u64, 0_u64);
+        // 0 is no agent's number: nothing is left to bind.
         while let Some(agent_id) = AgentId::new(number(&self.database, UNBOUND).await?) {
             let identity = agents.get(&agent_id);
             let count = if identity.is_some() { &mut bound } else { &mut orphaned };

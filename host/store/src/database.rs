@@ -122,6 +122,7 @@ impl Database {
     pub(crate) async fn probe(url: &SecretString) -> Result<(), Error> {
         install_default_drivers();
         let url = url.expose_secret();
+        // Not by `options`, which would create the file of a `sqlite:` URL.
         let options = AnyConnectOptions::from_str(url).map_err(|_| open_error("its URL is not valid"))?;
         let connected = timeout(CONNECT, AnyConnection::connect_with(&options)).await;
         let connection = connected
@@ -156,14 +157,12 @@ impl Database {
         rows
     }
 
-    /// Records how long an operation took that began then.
     pub(crate) fn observe(&self, operation: &'static str, begun: Instant) {
         if let Some(metrics) = self.metrics.get() {
             metrics.observe(operation, begun.elapsed());
         }
     }
 
-    /// Counts an operation that failed.
     pub(crate) fn count_failure(&self, operation: &'static str) {
         if let Some(metrics) = self.metrics.get() {
             metrics.failed(operation);
@@ -205,8 +204,10 @@ impl LeasedConnection {
                     return Ok(Self { connection });
                 }
                 Ok(Ok(State::ReadOnly)) => {
+                    // `close` would wait for the server's answer, and a drop would put it back into the pool.
                     drop(connection.detach());
-                    // The next one may be to the new primary. If it was new already, it is not.
+                    // The next one may be to the new primary. After as many as the pool holds, even a new one only
+                    // reads.
                     read_only = read_only.saturating_add(1);
                     if read_only > pool.options().get_max_connections() {
                         return Err(sqlx::Error::Protocol(READ_ONLY.to_owned()));
@@ -237,6 +238,7 @@ impl LeasedConnection {
             None
         });
         let answered = join_all(asked).await;
+        // The others that answered return to the pool as they are dropped.
         answered.into_iter().flatten().next()
     }
 
@@ -283,7 +285,6 @@ impl Drop for LeasedConnection {
     }
 }
 
-/// Whether the server of a connection takes changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Writable,
@@ -335,6 +336,7 @@ async fn migrate(kind: DatabaseKind, options: &AnyConnectOptions) -> Result<(), 
             // The other errors contain only versions of tables.
             Err(other) => return Err(open_error(other.to_string())),
         };
+        // PostgreSQL is not busy: sqlx waits there for the lock of another process's migration.
         if !(kind == DatabaseKind::Sqlite && is_busy(&error)) {
             return Err(match kind == DatabaseKind::Postgres && is_transient(&error) {
                 true => Error::Unreachable(detail(&error)),
@@ -392,12 +394,13 @@ pub(crate) fn failed(error: &sqlx::Error) -> Error {
     Error::Failed(detail(error))
 }
 
-/// The text of an error without values. The messages of both databases name only tables and
-/// columns, except those about authentication.
+/// The text of an error without values. The messages of both databases name only tables and columns, except those
+/// about authentication and about values.
 fn detail(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Database(error) => {
             let code = error.code().unwrap_or_default();
+            // PostgreSQL names the user in class 28, and quotes the value in class 22.
             if code.starts_with("28") {
                 return format!("the database refused the login ({code})");
             }
@@ -442,6 +445,7 @@ fn options(url: &str) -> Result<(DatabaseKind, AnyConnectOptions), Error> {
 /// Creates the file if it is missing, and returns a URL that sqlx reads as exactly this path.
 fn sqlite_url(path: &str) -> Result<String, Error> {
     // After `//`, other programs expect a host, or a relative path.
+    // `:memory:` would not outlive the process.
     if path.is_empty() || path.starts_with("//") || path.starts_with(":memory:") {
         return Err(open_error(
             "`sqlite:` needs the path of a file, as `sqlite:/var/lib/tollgate.db`",
@@ -516,6 +520,7 @@ fn migrator(kind: DatabaseKind) -> Migrator {
             ("networks", include_str!("migrations/postgres/0008_networks.sql")),
         ],
     };
+    // A version is a place in the list, and databases remember it: a new one goes to the end.
     let migrations = (1..).zip(migrations).map(|(version, (name, text))| {
         Migration::new(version, name.into(), MigrationType::Simple, text.into_sql_str(), false)
     });

@@ -18,10 +18,8 @@ use crate::{AuditEvent, Error, Store};
 /// How far clocks of replicas may differ.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
-/// Name of the lease.
 const LEASE: &str = "audit export";
 
-/// Most events of one batch.
 const BATCH: usize = 500;
 
 impl Store {
@@ -39,6 +37,7 @@ impl Store {
         let rows = query.fetch(&self.database, Purpose::List, "name", 1).await?;
         if let Some(row) = rows.first() {
             let (holder, until) = (uuid(row, "holder")?, time(row, "until")?);
+            // `None` once the lease has ended: the difference is negative then.
             let left = Duration::try_from(until.duration_since(now)).ok();
             match left {
                 Some(_) if holder != process => return Ok(false),
@@ -47,6 +46,7 @@ impl Store {
             }
         }
         let until = now.checked_add(length).unwrap_or(Timestamp::MAX);
+        // The condition is checked again here: another process may have taken the lease since it was read.
         let sql = "INSERT INTO leases (name, holder, until) VALUES ($1, $2, $3) ON CONFLICT (name) DO UPDATE \
                    SET holder = excluded.holder, until = excluded.until \
                    WHERE leases.holder = excluded.holder OR leases.until < $4";

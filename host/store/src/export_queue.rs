@@ -26,7 +26,6 @@ pub(crate) async fn dequeue(connection: &mut AnyConnection, events: &[(Uuid, i64
     execute(connection, sql, events).await
 }
 
-/// Runs a statement that has the events as its values.
 async fn execute(connection: &mut AnyConnection, sql: String, events: &[(Uuid, i64)]) -> Result<(), sqlx::Error> {
     let values = events
         .iter()

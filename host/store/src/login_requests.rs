@@ -92,6 +92,8 @@ impl Store {
                 let (all, of_network) = bounds::DEVICE_CODES;
                 let limit = |count, allowed| Limit {
                     count,
+                    // Both limits have one owner: the total is over all networks, so each creation waits for every
+                    // other.
                     owner: "login requests".to_owned(),
                     allowed,
                 };

@@ -13,7 +13,6 @@ use tollgate_core::metrics;
 /// Bounds of the times of the store, in seconds.
 const BUCKETS: [f64; 9] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0];
 
-/// One label and its value.
 type Label<V> = [(&'static str, V); 1];
 
 metrics! {

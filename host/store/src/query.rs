@@ -132,7 +132,9 @@ impl SelectQuery {
     }
 
     pub(crate) fn and_one_of_texts(mut self, column: &'static str, texts: &[String]) -> Self {
+        // The text depends on how many there are.
         self.is_persistent = false;
+        // `NULL` equals nothing, and keeps the list valid without texts.
         let _ = write!(self.sql, " AND {column} IN (NULL");
         for text in texts {
             self.sql.push_str(", ");

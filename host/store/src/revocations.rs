@@ -155,7 +155,9 @@ impl Store {
                 inactive,
             ),
         ];
+        // `and` keeps the first error. Its argument is awaited in any case.
         let mut outcome = self.delete_ended_agent_keys(audit).await.map(drop);
+        // Before the audit events, which are kept while they wait for an export.
         outcome = outcome.and(self.forget_unexported(audit).await.map(drop));
         for (sql, before) in expired {
             outcome = outcome.and(self.delete_all(sql, before).await);

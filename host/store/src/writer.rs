@@ -38,7 +38,6 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// - `exports`: whether audit events wait to be exported.
     pub(crate) fn start(database: Database, exports: Arc<AtomicBool>, tasks: &Tasks) -> Self {
         let (queue, receiver) = mpsc::channel(QUEUE);
         tasks.spawn("store writer", write(database.clone(), exports, receiver));
@@ -99,6 +98,7 @@ async fn commit(database: &Database, exports: &AtomicBool, batch: Vec<QueuedChan
             }
         }
         Err(error) if batch.len() > 1 && is_caused_by_change(&error) => {
+            // One of them is at fault, and the error does not say which: each is tried alone.
             for queued in batch.into_iter().filter_map(QueuedChange::unless_expired) {
                 let made = transaction(database, exports, queued.deadline, std::slice::from_ref(&queued)).await;
                 let made = made.map_err(|error| change_error(&queued.change, &error));
@@ -107,6 +107,7 @@ async fn commit(database: &Database, exports: &AtomicBool, batch: Vec<QueuedChan
             }
         }
         Err(error) => {
+            // None is tried again: a failure during the commit may have come after it took effect.
             if !is_caused_by_change(&error) {
                 tracing::warn!(error = %failed(&error), changes = batch.len(), "the store could not be written");
             }
