@@ -108,7 +108,6 @@ pub struct IdToken {
 }
 
 impl IdToken {
-    /// The names that the issuer gives.
     fn names(&self) -> PersonNames {
         names_of(&self.claims, self.mapped.as_ref())
     }
@@ -127,7 +126,6 @@ pub struct AccessGrant {
     expires_at: Option<Timestamp>,
     /// The claims of the issuer by which the person was found.
     linked: Option<Arc<LinkedClaims>>,
-    /// The names by which the person can be locked.
     names: PersonNames,
 }
 

@@ -196,6 +196,7 @@ impl Audit {
     /// Cancel safe: a request that goes away may still be recorded.
     pub async fn record_access(&self, entry: AccessEntry<'_>) -> Result<(), store::Error> {
         let (buckets, key) = match row::aggregation(&entry) {
+            // The guard takes a row from the quotas, so it must be asked only once.
             Aggregation::Refusal(key) if !self.has_row_left(&key) => (&self.refusals, key),
             Aggregation::Read(key) => (&self.reads, key),
             Aggregation::UnknownCaller(key) => (&self.unknown_callers, key),
@@ -212,6 +213,7 @@ impl Audit {
             discriminator: String::new(),
         };
         let now = self.clock.uptime();
+        // In this order, a refusal whose own kind has no row left takes none from its session.
         self.refusal_quota.try_take(key.clone(), now) && self.session_refusal_quota.try_take(session, now)
     }
 
@@ -225,6 +227,7 @@ impl Audit {
     /// # Errors
     /// The store failed; what it did not take is kept for the next time.
     pub async fn flush(&self) -> Result<(), store::Error> {
+        // Held until the end: of two flushes at once, one could write an older count over a newer one.
         let mut pending = self.pending.lock().await;
         let now = self.clock.now();
         let closed = std::mem::take(&mut *lock(&self.closed_streams));
@@ -232,6 +235,8 @@ impl Audit {
         for row_quota in [&self.refusal_quota, &self.session_refusal_quota] {
             row_quota.evict_expired(self.clock.uptime());
         }
+        // INVARIANT: what was taken from the buckets is in `pending` before the next wait, so neither an error nor
+        // a canceled flush loses it.
         for event in closed.into_iter().chain(counted.into_iter().flatten()) {
             pending.insert(event.id, event);
         }
@@ -276,6 +281,7 @@ impl Audit {
         };
         let stored = bucket_entry.stored.get_or_try_init(store).await.copied();
         if stored.is_err() {
+            // The request fails instead, so the row must not count it.
             buckets.undo_count(&bucket_entry);
         }
         stored

@@ -130,6 +130,7 @@ impl Authenticator {
     /// # Errors
     /// As there; [`Error::Scope`] for the bearer token of a login.
     pub async fn authenticate_by_token(&self, head: &Parts) -> Result<Arc<Principal>, Error> {
+        // A malformed one is refused by `by_token`.
         let bearer = request_token::bearer(&head.headers).ok().flatten();
         if bearer.is_some_and(|token| Logins::is_secret(&token)) {
             return Err(Error::Scope("Argo CD knows no login of Tollgate; use `argocd login`"));
@@ -145,6 +146,7 @@ impl Authenticator {
         if credential.transport == CredentialTransport::Cookie {
             origin::check(head, safety, &self.trusted_origins)?;
         }
+        // A principal says how its token was sent, so each way has an entry.
         let key = (sha256(&credential.token), credential.transport);
         if let Some(principal) = self.cache.get(&key, self.clock.unix_seconds()) {
             return self.unrevoked(principal);
@@ -173,7 +175,6 @@ impl Authenticator {
         }
     }
 
-    /// The caller, unless Argo CD revoked their token.
     fn unrevoked(&self, principal: Arc<Principal>) -> Result<Arc<Principal>, Error> {
         let revoked = self.revoked.as_ref();
         match revoked.map_or(RevocationStatus::NotRevoked, |revoked| {

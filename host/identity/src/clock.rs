@@ -62,6 +62,7 @@ impl Clock {
     }
 
     async fn wait(&self, left: impl Fn() -> Duration) {
+        // Before the time is read, so that no move in between is missed.
         let mut moved = self.moved.subscribe();
         loop {
             let left = left();

@@ -15,7 +15,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The only roots that are trusted for a server.
 #[derive(Clone, Debug)]
 pub(crate) enum Authority {
-    /// A PEM text.
     Pem(String),
     /// Those that a file has when the client connects.
     File(Arc<AuthorityFile>),
@@ -25,6 +24,7 @@ impl PartialEq for Authority {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Pem(one), Self::Pem(other)) => one == other,
+            // A file that is open already is opened as the same value.
             (Self::File(one), Self::File(other)) => Arc::ptr_eq(one, other),
             (Self::Pem(_), Self::File(_)) | (Self::File(_), Self::Pem(_)) => false,
         }
@@ -33,7 +33,6 @@ impl PartialEq for Authority {
 
 impl Eq for Authority {}
 
-/// Which versions of HTTP a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Versions {
     Http1,
@@ -50,6 +49,7 @@ pub(crate) fn builder(
     timeout: Duration,
 ) -> Result<ClientBuilder, String> {
     let builder = Client::builder()
+        // An answer must not send a token or a password on to another server.
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .timeout(timeout)

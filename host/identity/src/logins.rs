@@ -216,6 +216,7 @@ impl Logins {
         let prefix = prefixes
             .into_iter()
             .find(|prefix| text.expose_secret().starts_with(prefix));
+        // What cannot be a secret costs no query.
         if prefix.is_some_and(|prefix| !secret::is_secret(text.expose_secret(), prefix)) {
             return Err(Error::Unknown);
         }
@@ -275,6 +276,7 @@ impl Logins {
     }
 
     fn record_use(&self, found: &ActiveLogin, now: Timestamp) {
+        // Before the write, so that requests meanwhile do not write as well.
         found.used_at.store(now.as_microsecond(), Ordering::Relaxed);
         let (store, id) = (Arc::clone(&self.store), found.login.id);
         tokio::spawn(async move {

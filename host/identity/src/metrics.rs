@@ -16,7 +16,6 @@ use tollgate_core::metrics;
 /// process: an issuer's keys outlive each state.
 pub(crate) static KEY_FETCHES_SPARED: LazyLock<Counter> = LazyLock::new(Counter::default);
 
-/// One label and its value.
 type Label<V> = [(&'static str, V); 1];
 
 metrics! {

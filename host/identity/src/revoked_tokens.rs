@@ -166,6 +166,7 @@ impl RevokedTokens {
             return RevocationStatus::NotRevoked;
         }
         let revocations = self.read();
+        // First, because what is on the list was revoked even if the list is outdated.
         if token.0.iter().any(|id| revocations.contains_key(id)) {
             return RevocationStatus::Revoked;
         }
@@ -245,7 +246,6 @@ impl RevokedTokens {
         revocation.is_some_and(|revocation| !revocation.is_asked)
     }
 
-    /// Forgets revocations of tokens that must have expired.
     fn forget_expired(&self) {
         let now = self.clock.now();
         let mut revocations = self.write();

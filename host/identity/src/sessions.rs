@@ -268,6 +268,7 @@ impl SessionRegistry {
         if is_stream {
             self.metrics.open_streams.inc();
         }
+        // A return from here on drops it, which takes the exchange out of the table.
         let guard = ExchangeGuard {
             open,
             sessions: self.clone(),
@@ -351,10 +352,12 @@ impl SessionRegistry {
         let _order = self.applying_locks.lock().await;
         let locks = self.store.person_locks().await?;
         let names: HashSet<String> = locks.into_iter().map(|lock| lock.name).collect();
+        // This is read several times a second, and a change has everything that is open judged again.
         if **self.locked.load() == names {
             return Ok(());
         }
         let names = Arc::new(names);
+        // INVARIANT: first, so that what begins from here on is refused, and what began before is in the table.
         self.locked.store(Arc::clone(&names));
         let ended = self.table.end_people(&names, self.clock.now());
         self.close(ended);
@@ -416,6 +419,7 @@ impl SessionRegistry {
         let last = stored.last().filter(|_| is_full);
         let end = last.map(|row| (row.session.clone(), row.agent_id));
         let mut local = self.table.local_sessions(filter, self.replica, now);
+        // Rows of this process that are on other pages would otherwise be on each.
         local.retain(|session| {
             let key = (session.row.session.as_str(), session.row.agent_id);
             let is_behind = |other: &ActiveSessionCursor| key > (other.0.as_str(), other.1);
@@ -434,6 +438,7 @@ impl SessionRegistry {
     pub async fn active_among(&self, sessions: &[String]) -> Result<HashSet<String>, store::Error> {
         let since = before(self.clock.now(), ACTIVE_WINDOW);
         let mut found: HashSet<_> = self.store.active_since(since, sessions).await?.into_iter().collect();
+        // What began here lately is not in the store yet.
         let is_here = |text: &&String| SessionId::parse(text).is_some_and(|id| !self.table.owners_here(&id).is_empty());
         found.extend(sessions.iter().filter(is_here).cloned());
         Ok(found)
@@ -463,6 +468,7 @@ impl SessionRegistry {
             if sent.is_ok() {
                 sent = task::with_timeout(task::STORE_TIMEOUT, self.store.upsert_active_sessions(rows)).await;
             }
+            // After an error, this marks the remaining rows as well, so that they are sent the next time.
             self.table.mark_sent(rows, sent.is_ok());
         }
         sent
@@ -487,6 +493,7 @@ impl SessionRegistry {
             self.metrics.revocations.inc();
         }
         let closed = self.close(self.table.revoke(session, until, self.clock.now()));
+        // What a login has open at other fronts is not in this table.
         if session.access_type() == AccessType::Login {
             self.withdrawals.send_replace(());
         }
@@ -542,6 +549,7 @@ impl ExchangeGuard {
     /// Ends the exchange and records that. Returns whether it had not been ended before.
     pub fn end(&self, reason: EndReason) -> bool {
         let now = self.sessions.clock.now();
+        // If another call took it out of the table, that one may not have fired the trigger yet.
         let Some(ended) = self.sessions.table.end(&self.session, self.number, reason, now) else {
             return self.open.end_trigger.end(reason);
         };

@@ -19,7 +19,6 @@ impl<T: Default> Sharded<T> {
         }
     }
 
-    /// Locks the value of a key.
     #[expect(
         clippy::indexing_slicing,
         clippy::cast_possible_truncation,

@@ -126,6 +126,7 @@ impl Agents {
             .collect();
         for object in objects() {
             let before = previous.and_then(|agents| agents.named(&object.name));
+            // An object whose binding cannot be read keeps the number that it had, unless another object has it now.
             let kept = || {
                 let agent = before.map(|entry| &entry.agent);
                 let agent = agent.filter(|agent| !taken.contains(&agent.id))?;
@@ -145,6 +146,7 @@ impl Agents {
     fn add(&mut self, object: &AgentObject, binding: AgentBinding, before: Option<&AgentEntry>) {
         let id = binding.id;
         let name = object.name.as_str();
+        // With another number it is another agent: what was good for the former one does not count.
         let same = before.filter(|entry| entry.agent.id == id);
         let last_good = match &object.sharing {
             Sharing::Nobody => None,

@@ -62,6 +62,7 @@ impl AccessCache {
             results: Cache::builder()
                 .max_capacity(MAX_ENTRIES)
                 .time_to_idle(IDLE)
+                // Nobody can choose keys that collide: they are MACs.
                 .build_with_hasher(FxBuildHasher),
             secret: hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())?,
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT_QUERIES)),
@@ -123,6 +124,7 @@ impl AccessCache {
         let (success_ttl, refusal_ttl, query_timeout) = (self.success_ttl, self.refusal_ttl, self.query_timeout);
         async move {
             let permitted = async {
+                // This cannot fail, because the semaphore is never closed.
                 let _permit = permits.acquire_owned().await;
                 query.await
             };

@@ -94,6 +94,7 @@ impl EmbeddedPlatform {
             // SECURITY: files assign the numbers, and may later assign one to another agent or
             // another cluster.
             let identity = agents.agent(agent).map(|agent| agent.identity());
+            // An agent that is not there is refused by `grant`.
             if identity.is_some() && identity != token.agent {
                 return Err(AccessDenyReason::FormerAgent);
             }
@@ -170,6 +171,7 @@ impl EmbeddedPlatform {
             mapped: token.mapped.as_ref(),
             vouched: token.mapped.as_ref().map(|identity| (&*token.issuer, identity)),
         };
+        // The store has no row of an ID token. `Authorizer` asks whether its session was revoked.
         let result = self.check(None, token.expires_at).and_then(|()| {
             if token.agent != agent {
                 return Err(AccessDenyReason::OtherAgent);
@@ -214,6 +216,7 @@ impl EmbeddedPlatform {
     /// The claims that decide which person is meant.
     fn linked(&self, issuer: &str, claims: &Map<String, Value>, identity: Option<Identity>) -> LinkedClaims {
         let links = self.links.iter().filter(|link| link.issuer == issuer);
+        // `linked_person` looks at `email_verified` as well, for a link by `email`.
         let names = links.map(|link| link.claim.as_str()).chain([EMAIL_VERIFIED]);
         let claims = names.filter_map(|name| Some((name.to_owned(), claims.get(name)?.clone())));
         LinkedClaims {
@@ -268,6 +271,7 @@ impl EmbeddedPlatform {
             return;
         }
         let (store, id) = (Arc::clone(&self.store), token.id);
+        // The request does not wait for this.
         tokio::spawn(async move {
             if let Err(error) = store.record_token_use(id, now).await {
                 tracing::warn!(%error, token = %id, "the last use of a token could not be written");

@@ -78,6 +78,7 @@ impl SharedSecret {
             iss: ISSUER.to_owned(),
             aud: AUDIENCE.into(),
             iat: Some(now),
+            // The platform's clock may be behind this one.
             nbf: Some(now.saturating_sub(5)),
             exp: now.saturating_add(LIFETIME_SECONDS),
         };

@@ -101,6 +101,7 @@ impl ListedNamespace {
     ) -> Self {
         let above = people.ancestor_groups(path);
         let members = space.into_iter().chain(above);
+        // Whole segments are compared: `a` is above `a/b`, and not above `ab/c`.
         let is_above = |group: &str| path.strip_prefix(group).is_some_and(|rest| rest.starts_with('/'));
         let applies = |one: &&GroupMembership| {
             let is_here = one.kind == kind && *one.path == **path;

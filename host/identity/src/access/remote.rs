@@ -176,6 +176,7 @@ impl RemotePlatform {
                 let same = agent.name == access.agent().name && agent.cluster == access.agent().cluster;
                 same.then(|| Arc::clone(access))
             }
+            // Who decides is another one since: the client must be authorized anew.
             (true, false) | (false, true) => None,
         }
     }

@@ -60,6 +60,7 @@ pub fn generate_token() -> Result<SecretString, RandomError> {
 /// As [`generate_token`], with another prefix.
 pub fn generate(prefix: &str) -> Result<SecretString, RandomError> {
     let random = random_text()?;
+    // With room for all of it: to grow would leave a copy of the secret in memory that is not wiped.
     let mut text = Zeroizing::new(String::with_capacity(64));
     text.push_str(prefix);
     text.push_str(&random);

@@ -14,7 +14,6 @@ use uuid::Uuid;
 use crate::sharded::Sharded;
 use tollgate_store::AuditEvent;
 
-/// Owners are hashed into these.
 const SHARDS: usize = 16;
 
 /// How much earlier than a bucket's first entry a later one may be, since concurrent entries do
@@ -89,6 +88,7 @@ impl Buckets {
         {
             let shard = self.shards.lock(&key.owner);
             let open_keys = shard.open_keys.get(&key.owner).copied().unwrap_or_default();
+            // The lock is not held until the key is added, so callers at the same time may slightly exceed the limits.
             let is_full = open_keys >= self.limits.per_owner || self.open.load(Ordering::Relaxed) >= self.limits.total;
             if is_full && !shard.buckets.contains_key(&key) {
                 return None;
@@ -107,7 +107,7 @@ impl Buckets {
         let mut shard = self.shards.lock(&key.owner);
         let shard = &mut *shard;
         if let Some(bucket) = shard.buckets.get_mut(&key) {
-            // A bucket that is not in the store yet takes every entry.
+            // A bucket that is not in the store yet takes every entry: those who wait for its row find it by its id.
             if !bucket.is_over(now, self.length) || !bucket.stored.initialized() {
                 bucket.event.count = bucket.event.count.saturating_add(1);
                 bucket.event.last_at = now.max(bucket.event.last_at);
@@ -164,6 +164,7 @@ impl Buckets {
         };
         bucket.event.count = bucket.event.count.saturating_sub(1);
         if !bucket.stored.initialized() {
+            // `opening_event` counted as emitted what was not stored.
             bucket.emitted_count = 0;
         }
         if bucket.event.count == 0 {
@@ -183,6 +184,7 @@ impl Buckets {
                 if !bucket.stored.initialized() {
                     // INVARIANT: the caller who waits for the row writes it first, so that no
                     // older state follows a newer one, and nobody passes before it is stored.
+                    // Each caller who waits has a clone.
                     if Arc::strong_count(&bucket.stored) > 1 || !is_over {
                         return true;
                     }

@@ -53,7 +53,6 @@ const ATTEMPTS: u32 = 5;
 /// How many of the next events are tried.
 const TRIED: usize = 8;
 
-/// Time limit of a request to the receiver.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time between two counts of the events that wait, of which there may be millions.
@@ -141,6 +140,7 @@ impl Exporter {
         agent_name: AgentName,
     ) -> Result<Self, Error> {
         let receiver = Receiver::new(settings)?;
+        // After the settings were read, so that no event waits for an export that cannot begin.
         store.export_audit_events();
         Ok(Self {
             receiver,
@@ -235,6 +235,7 @@ impl Exporter {
         self.metrics.audit_exported.inc_by(number(exported));
         self.metrics.audit_set_aside.inc_by(number(set_aside));
         let left = &self.metrics.audit_unexported;
+        // An estimate until the next count: new events wait meanwhile.
         left.set(left.get().saturating_sub_unsigned(number(events.len())).max(0));
         Ok(events.len())
     }
@@ -259,6 +260,7 @@ impl Exporter {
             self.retries_smaller = true;
             match status {
                 StatusCode::PAYLOAD_TOO_LARGE => self.batch_bytes /= 2,
+                // Halves end at the one event that the receiver refuses.
                 _ => self.batch_events = count / 2,
             }
             return Err(Error::Refused(status));
@@ -309,6 +311,7 @@ impl Exporter {
 
 /// Whether a receiver refuses what it was sent, and would refuse it again.
 fn is_about_content(status: StatusCode) -> bool {
+    // Others, such as 401, 404 and 429, are about the receiver. It may take the same events later.
     let about_content = [
         StatusCode::BAD_REQUEST,
         StatusCode::PAYLOAD_TOO_LARGE,

@@ -25,7 +25,6 @@ use tollgate_store::AuditEvent;
 const TEXT_BYTES: usize = 256;
 
 pub(super) enum Aggregation {
-    /// An individual row.
     Individual,
     /// Counted with others of this key.
     Read(AggregationKey),
@@ -77,6 +76,7 @@ fn reads(attributes: &Attributes) -> bool {
         true => matches!(verb, "get" | "list" | "watch"),
         false => matches!(verb, "get" | "head" | "options"),
     };
+    // A `get` of these starts a command, or reaches a server that may do anything on `GET`.
     let runs = ["exec", "attach", "portforward", "proxy"];
     let subresource = attributes.subresource.as_deref();
     reads && attributes.upgrade.is_none() && subresource.is_none_or(|name| !runs.contains(&name))
@@ -123,6 +123,7 @@ fn refusal_key(holder: &SessionHolder<'_>, reason: &str) -> AggregationKey {
 /// The agent is not part of the key, since unknown callers may name any.
 fn unknown_caller_key(entry: &AccessEntry<'_>) -> AggregationKey {
     AggregationKey {
+        // An IPv4 client of an IPv6 listener has a mapped address.
         owner: entry.client.to_canonical().to_string(),
         discriminator: format!("{:?} {}", entry.outcome, entry.reason),
     }
@@ -183,6 +184,7 @@ pub(super) fn aggregated_event(entry: &AccessEntry<'_>, now: Timestamp) -> Audit
             if let Some(attributes) = entry.attributes {
                 put_attributes(&mut event.details, attributes);
                 if secret_name(attributes).is_none() {
+                    // The row counts reads of every name.
                     event.details.remove("name");
                 }
             }
@@ -203,6 +205,7 @@ pub(super) fn overflow_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEv
     event.details.retain(|key, _| kept.contains(&key.as_str()));
     event.details.insert("counted".to_owned(), Value::Bool(true));
     if entry.holder.is_none() {
+        // Callers with other kinds of credentials share this row.
         event.details.remove("access_type");
         put(&mut event.details, "clients", Some("many"));
     }
@@ -249,6 +252,7 @@ pub(super) fn closed_stream_event(stream: &EndedExchange) -> AuditEvent {
     put(&mut details, "access_type", Some(session.access_type().as_ref()));
     put(&mut details, "audit_id", Some(&open.decision.to_string()));
     put(&mut details, "opened_at", Some(&open.since.to_string()));
+    // The clock may have been set back since.
     let milliseconds = at.duration_since(open.since).as_millis().max(0);
     put_number(&mut details, "duration_ms", milliseconds);
     if open.kind == ExchangeKind::Tunnel {
@@ -275,6 +279,7 @@ pub(super) fn closed_stream_event(stream: &EndedExchange) -> AuditEvent {
 
 fn put_attributes(details: &mut Map<String, Value>, attributes: &Attributes) {
     put(details, "verb", Some(&attributes.verb));
+    // Without a resource, the empty group would read as the core group.
     if attributes.resource.is_some() {
         put(details, "api_group", Some(&attributes.api_group));
     }

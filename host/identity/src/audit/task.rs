@@ -13,7 +13,6 @@ use super::Audit;
 use crate::clock::Clock;
 use tollgate_store as store;
 
-/// How long a count waits before it is written to the store.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 const RETENTION_INTERVAL: Duration = Duration::from_hours(1);
@@ -29,7 +28,6 @@ pub(super) enum Error {
     /// The clocks differ; a wrong one would remove events that must be kept.
     #[error("this machine's clock and the database's are {apart:?} apart, at most {MAX_CLOCK_SKEW:?} is allowed")]
     ClockSkew { apart: Duration },
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] store::Error),
 }
@@ -49,6 +47,7 @@ async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
     loop {
         tokio::select! {
             () = clock.sleep(FLUSH_INTERVAL) => {}
+            // While the store fails, only the interval leads to another attempt, and not each stream that is closed.
             () = wake.notified(), if good => {}
         }
         let Some(audit) = audit.upgrade() else { return };
@@ -87,6 +86,7 @@ pub(super) async fn apply_retention(audit: &Audit, now: Timestamp, ran: Duration
     }
     let oldest = time.checked_sub(audit.periods.keep).unwrap_or(Timestamp::MIN);
     audit.store.delete_expired(oldest, time).await?;
+    // Never back: the return of a clock that was set back would look like a leap.
     Ok(audit.store.advance_time_watermark(time.max(reached)).await?)
 }
 
@@ -120,6 +120,7 @@ async fn run_retention(audit: Weak<Audit>, clock: Clock) {
         let begun = clock.uptime();
         let next = begun.saturating_add(RETENTION_INTERVAL);
         {
+            // Only in this block, because the sleep must not keep the audit log alive.
             let Some(audit) = audit.upgrade() else { return };
             if let Err(error) = apply_retention(&audit, clock.now(), begun.saturating_sub(last)).await {
                 audit.metrics.store.failed("forget");

@@ -173,6 +173,7 @@ impl Account {
         if let Some((key, time)) = value("passwordMtime") {
             match time.parse::<jiff::Timestamp>() {
                 Ok(time) => {
+                    // `iat` has whole seconds. Rounded up, the time compares with it as the exact one does.
                     let fraction = i64::from(time.subsec_nanosecond() > 0);
                     self.password_changed_at = Some(time.as_second().saturating_add(fraction));
                 }
@@ -180,6 +181,7 @@ impl Account {
             }
         }
         if let Some((key, tokens)) = value("tokens") {
+            // Go writes a nil list as `null`.
             match serde_json::from_str::<Option<Vec<IssuedToken>>>(&tokens) {
                 Ok(tokens) => {
                     let ids = tokens.into_iter().flatten().map(|token| token.id);

@@ -40,7 +40,6 @@ pub(super) struct ArgocdTokenVerifier {
     key: DecodingKey,
     /// Identifies the key within this process, and reveals nothing of it.
     key_fingerprint: u64,
-    /// Identifies the key in logins.
     pub(super) login_key: String,
     accounts: Accounts,
     projects: BTreeMap<String, Arc<Project>>,
@@ -113,6 +112,7 @@ impl ArgocdTokenVerifier {
             key: self.key_fingerprint,
             subject,
             id: string_claim(&claims, "jti").to_owned(),
+            // Without it, the token counts as older than every change of the password.
             at: claims.get("iat").and_then(Value::as_i64).unwrap_or_default(),
         };
         self.identity(issued, claims, expires_at)
@@ -131,6 +131,7 @@ impl ArgocdTokenVerifier {
             Kind::ProjectToken => TokenIds::default(),
             Kind::Local | Kind::Oidc | Kind::Anonymous | Kind::Kubernetes => TokenIds::of(&claims),
         };
+        // Policies see the name without the suffix for the kind of token, as Argo CD's do.
         claims.insert("sub".to_owned(), Value::String(user_id.clone()));
         Ok(VerifiedIdentity {
             kind,
@@ -175,6 +176,7 @@ impl ArgocdTokenVerifier {
             [name, "login"] => (*name, Capability::Login),
             _ => return Err(InvalidTokenReason::Subject.into()),
         };
+        // Only tokens of roles may lack it.
         if issued.id.is_empty() {
             return Err(InvalidTokenReason::missing("jti").into());
         }

@@ -180,6 +180,7 @@ impl Builder<'_> {
     }
 
     fn add_configured(&mut self, issuer: &tollgate_config::Issuer, path: &str) {
+        // Both are compiled even if the issuer cannot be used, so that all mistakes are reported at once.
         let mapping =
             CompiledClaimMappings::compile(issuer, ValidationProfile::OpenIdConnect, path, &mut self.findings);
         let known = self.known_keys(&issuer.url);

@@ -58,6 +58,7 @@ pub(super) fn read(
             }
         },
     };
+    // Joined as Argo CD does, because `iss` is compared byte by byte.
     let issuer = format!("{}{PATH}", url.value);
     if let Err(error) = fetch::parse_url(&issuer) {
         refuse(&error.to_string(), "correct `url` of `argocd-cm`");

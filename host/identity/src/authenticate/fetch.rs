@@ -118,6 +118,7 @@ impl OwnHosts {
     /// Whether the issuer is in a private network.
     async fn is_private(&self) -> bool {
         for host in &self.hosts {
+            // An issuer that cannot be resolved counts as public, for which more is refused.
             let Ok(found) = name_lookup::lookup(host, 0).await else {
                 continue;
             };
@@ -198,6 +199,7 @@ pub(super) fn client(
     let mut builder = http_client::builder(authority, versions, REQUEST_TIMEOUT)
         .map_err(unusable)?
         .pool_max_idle_per_host(1);
+    // A proxy does not reach this machine's loopback, and would resolve names past `OneHost`.
     if is_loopback(base) || via.is_some() {
         builder = builder.no_proxy();
     }

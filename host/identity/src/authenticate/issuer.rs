@@ -298,6 +298,7 @@ impl OidcIssuer {
         times: TokenTimes,
         now: i64,
     ) -> Result<Verified, Error> {
+        // `read` checks this as well, but only after a lookup.
         if user_identifier(&claims).is_empty() {
             return Err(InvalidTokenReason::missing("sub").into());
         }
@@ -320,6 +321,7 @@ impl OidcIssuer {
             return Err(InvalidTokenReason::missing("sub").into());
         }
         let verified = check_email_verified(&claims);
+        // With this scope, policies grant rights to the address itself.
         if self.scopes.iter().any(|scope| scope == "email") {
             verified.clone()?;
         }

@@ -33,7 +33,6 @@ use crate::access::AccessQuery;
 
 /// Most bytes of a personal access token, a job token, a cookie or a CSRF token.
 pub(super) const MAX_KEY_BYTES: usize = 8 * 1024;
-/// Most bytes of an ID token.
 pub(super) const MAX_ID_TOKEN_BYTES: usize = 64 * 1024;
 
 /// A credential as sent. Its form is valid; nothing else is known.

@@ -72,7 +72,6 @@ impl KeySource {
         })
     }
 
-    /// The hosts that the settings name.
     fn own_hosts(&self) -> OwnHosts {
         let issuer = fetch::parse_url(&self.issuer).ok();
         let urls: Vec<&Url> = issuer.iter().chain([&self.discovery]).collect();
@@ -95,6 +94,7 @@ impl KeySource {
         let mut address = server.url.clone();
         if let Some(name) = &server.server_name {
             let url = || FetchError::Url { url: name.clone() };
+            // TLS takes the name to verify from the URL. `OneHost` resolves it to the server itself.
             address.set_host(Some(name)).map_err(|_| url())?;
         }
         address.set_path(document.path());
@@ -183,6 +183,7 @@ impl KeyCache {
         if fetched.candidates(kid, algorithm).next().is_some() {
             return Ok(fetched);
         }
+        // The same keys as before mean that the fetch failed, so the issuer may well have the key.
         Err(if Arc::ptr_eq(&keys, &fetched) {
             KeyError::Unavailable
         } else {
@@ -218,6 +219,7 @@ impl KeyCache {
         let too_soon = |last: Option<Duration>| last.is_some_and(|last| now.saturating_sub(last) < REFETCH_INTERVAL);
         let mut state = lock(&self.state);
         if let Some(in_flight) = &state.in_flight
+            // An error means that the sender is gone, and so that the fetch has ended.
             && in_flight.has_changed().is_ok()
         {
             return Some(in_flight.clone());

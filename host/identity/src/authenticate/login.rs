@@ -63,6 +63,7 @@ impl Authenticator {
             // No other origin is trusted with the console.
             origin::check(head, safety, &[])?;
         }
+        // Before the cache, which does not know which logins have ended.
         let found = logins.find(&SecretString::from(&*presented.token)).await;
         let found = found.map_err(|error| match error {
             logins::Error::Unknown => InvalidTokenReason::UnknownLogin.into(),
@@ -135,7 +136,6 @@ impl Authenticator {
         origin::check(head, Safety::Unsafe, &[])
     }
 
-    /// Whether a login is in force, for a caller who was verified by it.
     pub(super) fn is_login_in_force(&self, active: &ActiveLogin) -> bool {
         let logins = self.logins.as_ref();
         logins.is_some_and(|logins| !logins.is_ended(&active.login))
@@ -216,6 +216,7 @@ fn presented<'a>(head: &'a Parts, logins: &Logins) -> Result<Option<PresentedTok
     let Ok(sent) = bearer(&head.headers) else {
         return Ok(None);
     };
+    // No browser adds this field by itself, so a cookie beside it does not count.
     if let Some(token) = sent {
         let token = Some(token).filter(|token| Logins::is_secret(token));
         return Ok(token.map(|token| PresentedToken {

@@ -111,6 +111,7 @@ impl CompiledClaimMappings {
                 .eval_strings(&[("claims", &value)])
                 .map_err(|_| InvalidTokenReason::Mapping(IdentityField::Extra))?;
             let values: Vec<String> = values.into_iter().filter(|value| !value.is_empty()).collect();
+            // As in Kubernetes, an empty value is the same as none.
             if !values.is_empty() {
                 extra.push((key.clone(), values));
             }
@@ -162,6 +163,7 @@ impl CompiledClaimMappings {
         let uid = uid.as_deref().unwrap_or_default();
         let user = json!({ "username": username, "uid": uid, "groups": groups, "extra": extra });
         for (expression, message) in &self.user_rules {
+            // An error refuses as `false` does.
             if expression.eval_bool(&[("user", &user)]) != Ok(true) {
                 return Err(InvalidTokenReason::UserRule(message.clone()));
             }

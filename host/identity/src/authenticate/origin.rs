@@ -93,6 +93,7 @@ fn is_same_origin(head: &Parts, origin: &str) -> bool {
     let (theirs, their_port) = split_port(authority);
     !ours.is_empty()
         && ours.eq_ignore_ascii_case(theirs)
+        // The scheme of the request is not known, so the default port of the origin's scheme counts for both.
         && our_port.unwrap_or(default_port) == their_port.unwrap_or(default_port)
 }
 

@@ -212,7 +212,6 @@ pub(super) fn hash_parts(parts: &[&str]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// As [`hash_parts`], in hex.
 pub(super) fn hash_parts_hex(parts: &[&str]) -> String {
     hash_parts(parts).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -50,7 +50,6 @@ pub const ARGOCD: &str = "argocd";
 pub(super) struct RelyingParty {
     settings: OidcClient,
     http: Client,
-    /// The hosts that the settings name for the issuer.
     own: OwnHosts,
 }
 
@@ -282,6 +281,7 @@ impl Authenticator {
             Some(named) => *named == issuer.verifier.name,
             None => !provider.authorization_response_iss_parameter_supported,
         };
+        // Before the error is looked at: it, too, counts only from this issuer (RFC 9207, section 2).
         if !is_named {
             return Err(SignInError::OtherIssuer);
         }
@@ -301,6 +301,7 @@ impl Authenticator {
             issuer: issuer.verifier.name.clone(),
             subject: string_claim(&claims, "sub").to_owned(),
             sid: text("sid"),
+            // The token says who signed in. For how long is up to the console's settings.
             latest_end: None,
             principal: Arc::new(Principal::new(identity, CredentialTransport::Cookie)),
             claims,
@@ -363,6 +364,7 @@ impl Authenticator {
         if !is_same(string_claim(&claims, "nonce"), &attempt.nonce) {
             return Err(SignInError::NotForAttempt("`nonce` is another"));
         }
+        // `at_hash` is optional in the code flow.
         if let (Some(hash), Some(access)) = (claims.get("at_hash"), &tokens.access_token) {
             let digest = at_hash(algorithm, access.expose_secret());
             if digest.as_deref() != hash.as_str() {
@@ -420,10 +422,10 @@ fn check_subject(subject: &str) -> Result<(), SignInError> {
 
 /// Whether two texts are equal, in a time that reveals nothing of them.
 fn is_same(one: &str, other: &str) -> bool {
+    // Two empty texts prove nothing.
     !one.is_empty() && verify_slices_are_equal(one.as_bytes(), other.as_bytes()).is_ok()
 }
 
-/// argocd-server, for sign-in.
 #[derive(Debug)]
 pub(super) struct ArgocdSignIn {
     http: Client,
@@ -447,6 +449,7 @@ impl ArgocdSignIn {
         let mut url = settings.server.clone();
         if let Some(name) = &settings.server_name {
             let wrong = || FetchError::Url { url: name.clone() };
+            // TLS takes the name to verify from the URL; `via` says where to connect.
             url.set_host(Some(name)).map_err(|_| wrong())?;
         }
         let root = settings.root_path.as_deref().unwrap_or_default();

@@ -61,6 +61,7 @@ struct Header {
 impl<'a> UnverifiedToken<'a> {
     pub(super) fn parse(text: &'a str) -> Result<Self, MalformedCredential> {
         let (signed, signature) = text.rsplit_once('.').ok_or(MalformedCredential::NotJwt)?;
+        // Any further dot is in the claims, which then are not base64url.
         let (header, claims) = signed.split_once('.').ok_or(MalformedCredential::NotJwt)?;
         Ok(Self {
             header: decode(header)?,

@@ -103,6 +103,7 @@ impl UserinfoClient {
             tracing::warn!(%error, "userinfo lookup failed");
             UserinfoError::Unreachable
         })?;
+        // Two subjects that are missing would be equal.
         if subject.is_empty() || string_claim(&answer, "sub") != subject {
             return Err(UserinfoError::OtherSubject);
         }

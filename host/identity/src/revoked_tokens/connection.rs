@@ -36,7 +36,6 @@ const KEYS_PER_SCAN: u32 = 10_000;
 const KEYS_PER_REQUEST: usize = 1_000;
 /// Time limit for connecting, signing in and subscribing.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
-/// Time limit for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Why Argo CD's Redis cannot be used.
@@ -195,6 +194,7 @@ impl Connection {
             });
         let connected = MultiplexedConnection::new_with_config(user, stream, config).await;
         let (redis, driver) = connected.map_err(|error| failure(&server, &error))?;
+        // The set ends the task when the connection is dropped.
         let mut tasks = JoinSet::new();
         tasks.spawn(driver);
         Ok(Self {
@@ -247,6 +247,7 @@ impl Connection {
             let lifetime = |milliseconds| match milliseconds {
                 // The token has expired meanwhile, or somebody deleted the key.
                 -2 => Some(GONE_LIFETIME),
+                // -1 is a key without an end.
                 _ => u64::try_from(milliseconds).ok().map(Duration::from_millis),
             };
             lifetimes.extend(answers.into_iter().map(lifetime));

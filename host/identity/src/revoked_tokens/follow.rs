@@ -143,6 +143,7 @@ impl Follower {
     async fn scan(&mut self, list: &RevokedTokens) -> Result<(), Error> {
         let begun_at = list.clock.uptime();
         let (mut position, mut all_fit) = (0, true);
+        // First, because a list that is full takes no revocations.
         list.forget_expired();
         loop {
             let (next, ids) = self.connection.scan(position).await?;
@@ -155,6 +156,7 @@ impl Follower {
             position = next;
         }
         list.is_full.store(!all_fit, Ordering::SeqCst);
+        // Not the end: a scan may miss what was revoked since it began. That was published on this connection.
         list.set_complete(begun_at);
         self.scanned_at = begun_at;
         Ok(())
@@ -163,6 +165,7 @@ impl Follower {
     async fn ping(&mut self, list: &RevokedTokens) -> Result<(), Error> {
         let begun_at = list.clock.uptime();
         let published = std::mem::take(&mut *lock(&self.published));
+        // Any answer proves what that to a ping does.
         match published.is_empty() {
             true => self.connection.ping().await?,
             false => self.read_lifetimes(list, &published).await?,

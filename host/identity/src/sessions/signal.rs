@@ -101,6 +101,7 @@ impl EndSignal {
     pub fn close_on_end(&self, connection: Arc<dyn ClosableConnection>) {
         // One exchange has one connection.
         let connection = self.0.connection.get_or_init(|| connection);
+        // An end that came before this call saw no connection to close.
         if self.end_reason().is_some() {
             self.0
                 .pending_close

@@ -22,7 +22,6 @@ use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
 use tollgate_store::{ActiveSession, CredentialFilter, SessionOwner};
 
-/// Sessions are hashed into these.
 const SHARDS: usize = 64;
 
 #[derive(Debug)]
@@ -117,9 +116,11 @@ impl SessionTable {
         }
         let mut shard = self.shards.lock(holder.session);
         let Shard { sessions, revoked } = &mut *shard;
+        // INVARIANT: checked under the lock that `revoke` takes, so that no exchange begins between the two.
         if revoked.contains_key(holder.session) {
             return Err(EndReason::Revoked);
         }
+        // `entry` alone would clone the id for each request.
         let session = match sessions.get_mut(holder.session) {
             Some(session) => session,
             None => sessions.entry(holder.session.clone()).or_default(),
@@ -174,6 +175,7 @@ impl SessionTable {
 
     /// Returns what is open with expired credentials, to be ended.
     pub(super) fn expire(&self, now: Timestamp) -> Vec<EndedExchange> {
+        // INVARIANT: this lock is released before one of a shard is taken: `register` takes them the other way round.
         let due = {
             let mut schedule = lock(&self.schedule);
             let mut due = Vec::new();
@@ -187,6 +189,7 @@ impl SessionTable {
             let mut shard = self.shards.lock(&id);
             if let Some(session) = shard.sessions.get_mut(&id) {
                 session.scheduled.remove(&end);
+                // A session whose token was renewed has other exchanges, which may go on.
                 let is_expired = |open: &OpenExchange| open.expires_at.is_some_and(|end| end <= now);
                 ended.extend(session.end(&id, EndReason::Expired, now, is_expired));
             }
@@ -223,11 +226,13 @@ impl SessionTable {
         let mut rows = Vec::new();
         self.each(|id, session| {
             for one in &mut session.uses {
+                // Stored each time, because others take a row that is not renewed for that of a process that died.
                 if one.open_streams > 0 {
                     one.last_at = now;
                 } else if !one.changed {
                     continue;
                 }
+                // `mark_sent` sets it again if the store does not take the row.
                 one.changed = false;
                 rows.push(one.row(id, replica));
             }

@@ -14,6 +14,7 @@ use super::{ACTIVE_WINDOW, SessionRegistry, before};
 use crate::clock::Clock;
 use tollgate_store as store;
 
+// Revocations must take effect within a second.
 const POLL: Duration = Duration::from_millis(300);
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
@@ -23,6 +24,7 @@ pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest sleep of the task that ends exchanges whose credentials expire.
 const MAX_SLEEP: Duration = Duration::from_mins(1);
 
+// As many as the store returns at once: fewer are the last page.
 const PAGE: usize = 1_000;
 
 const REREAD_INTERVAL: Duration = Duration::from_mins(5);
@@ -137,7 +139,6 @@ async fn report_active_sessions(sessions: Weak<SessionRegistry>, clock: Clock) {
     }
 }
 
-/// Waits for the store's answer, with a time limit.
 pub(super) async fn with_timeout(
     limit: Duration,
     query: impl Future<Output = Result<(), store::Error>>,

@@ -85,6 +85,7 @@ pub(super) fn read(body: &[u8], id: AgentId) -> Result<PlatformAnswer, Error> {
         config_project: number(&allowed.config_project.id)?,
         user: parse_user(answer.user)?,
         access_as: match access_as {
+            // GitLab's default.
             None => AccessAs::Agent,
             Some(access_as) => identity(access_as, job)?,
         },

@@ -80,6 +80,7 @@ fn identity(
         "mapped" => {
             let mapped = id_token.and_then(|token| token.mapped.clone());
             let mapped = mapped.ok_or_else(|| not_understood("`access_as.mapped` without `claimMappings` here"))?;
+            // Another Tollgate answers 0 for somebody whom only the issuer knows.
             if user.id.number().is_none() {
                 let issuer_only_user = issuer_only_user(&mapped);
                 return Ok((AccessAs::Mapped(mapped), issuer_only_user));
@@ -124,6 +125,7 @@ fn list<'d>(
     for entry in entries.unwrap_or_default() {
         let known = match (&entry.id, entry.id.number()) {
             (_, Some(number)) => by_id(number),
+            // The directory has paths in lower case.
             (WireId::Text(path), None) => by_path(&path.to_lowercase()),
             (WireId::Number(_), None) => None,
         };

@@ -18,7 +18,6 @@ use tollgate_store::AuditEvent;
 
 const SCHEMA: &str = "1.4.0";
 
-/// Numbers of a category and of a class in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct ClassUid {
     category: u32,
@@ -30,7 +29,6 @@ struct Class {
     uid: ClassUid,
     /// The activity's number in the class; 99 for one that has none.
     activity: u32,
-    /// Its name.
     name: String,
 }
 
@@ -84,6 +82,7 @@ pub(super) fn event(event: &AuditEvent, agent: Option<&str>) -> impl Serialize +
     put("activity_id", class.activity.into());
     put("activity_name", class.name.into());
     put("type_uid", (class.uid.class * 100 + class.activity).into());
+    // Severity 1 is Informational and 2 Low; status 1 is Success and 2 Failure.
     put("severity_id", if is_failure { 2 } else { 1 }.into());
     put("status_id", if is_failure { 2 } else { 1 }.into());
     put("status_detail", reason);
@@ -289,7 +288,6 @@ fn milliseconds(time: &Value) -> Option<i64> {
     Some(time.as_millisecond())
 }
 
-/// Removes the members of an object that are null.
 fn without_null(mut value: Value) -> Value {
     if let Value::Object(members) = &mut value {
         members.retain(|_, member| !member.is_null());

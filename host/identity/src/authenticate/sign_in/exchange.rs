@@ -11,7 +11,6 @@ use super::{ArgocdSignIn, Attempt, OidcIssuer, ProviderMetadata, RelyingParty, S
 use crate::authenticate::fetch;
 use crate::http_client;
 
-/// Longest answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 256 * 1024;
 /// Longest text of an issuer that is shown, in characters.
 const MAX_TEXT: usize = 300;
