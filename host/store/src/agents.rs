@@ -338,7 +338,6 @@ impl Store {
         self.writer.change(Change::Audit(vec![event])).await.map(drop)
     }
 
-    /// Removes keys that ended before `before`.
     pub(crate) async fn delete_ended_agent_keys(&self, before: Timestamp) -> Result<(), Error> {
         let sql = "DELETE FROM agent_keys WHERE public_key IN \
                    (SELECT public_key FROM agent_keys WHERE COALESCE(revoked_at, expires_at) < $1 LIMIT $2)";

@@ -94,7 +94,6 @@ impl AuditRow {
     }
 }
 
-/// How often an event happened, as its row has it.
 pub(crate) fn stored_count(event: &AuditEvent) -> i64 {
     i64::try_from(event.count).unwrap_or(i64::MAX)
 }

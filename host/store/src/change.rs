@@ -14,7 +14,6 @@ use crate::query::Statement;
 use crate::{Error, Revocation};
 use tollgate_core::session::{AccessType, SessionId};
 
-/// Most rows removed or bound in one transaction.
 pub(crate) const ROWS_PER_TRANSACTION: i64 = 2_000;
 
 /// One change, which takes effect as a whole or not at all.

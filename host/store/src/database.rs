@@ -81,7 +81,6 @@ pub(crate) enum DatabaseKind {
 pub(crate) enum Purpose {
     /// One row by its key, or revocations; authentication waits for it.
     Lookup,
-    /// A page of rows.
     List,
 }
 
@@ -204,7 +203,7 @@ impl LeasedConnection {
                     return Ok(Self { connection });
                 }
                 Ok(Ok(State::ReadOnly)) => {
-                    // `close` would wait for the server's answer, and a drop would put it back into the pool.
+                    // `close` is graceful and may wait for the server, and a drop would put it back into the pool.
                     drop(connection.detach());
                     // The next one may be to the new primary. After as many as the pool holds, even a new one only
                     // reads.
@@ -487,7 +486,6 @@ async fn prepare(
     Ok(())
 }
 
-/// A separate connection for migrations, without the server's time limits.
 async fn connect_without_timeouts(
     kind: DatabaseKind,
     options: &AnyConnectOptions,

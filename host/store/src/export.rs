@@ -15,7 +15,6 @@ use crate::database::Purpose;
 use crate::query::{SelectQuery, number, time, uuid};
 use crate::{AuditEvent, Error, Store};
 
-/// How far clocks of replicas may differ.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 const LEASE: &str = "audit export";

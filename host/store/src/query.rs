@@ -81,7 +81,6 @@ impl Statement {
         Ok(done.await?.rows_affected())
     }
 
-    /// Returns the one number it selects.
     pub(crate) async fn number(&self, connection: &mut AnyConnection) -> Result<i64, sqlx::Error> {
         sqlx::query_scalar_with(self.sql, arguments(&self.values)?)
             .fetch_one(connection)
@@ -89,7 +88,6 @@ impl Statement {
     }
 }
 
-/// A query, built from fixed texts and bound values.
 pub(crate) struct SelectQuery {
     sql: String,
     values: Vec<Value>,

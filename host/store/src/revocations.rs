@@ -10,7 +10,6 @@ use crate::query::{ROWS, SelectQuery, invalid_column, number, read, time, time_o
 use crate::{Actor, Error, Revocation, SessionOwner, Store, bounds};
 use tollgate_core::session::SessionId;
 
-/// How long rows of active sessions are kept.
 const ACTIVITY_TTL: SignedDuration = SignedDuration::from_hours(24);
 
 impl Store {
