@@ -61,6 +61,7 @@ pub(crate) fn builder(
     let pem = match authority {
         None => return Ok(builder),
         Some(Authority::File(file)) => {
+            // reqwest adds no protocols to TLS settings that it is given.
             let protocols: &[&[u8]] = match versions {
                 Versions::Http1 => &[b"http/1.1"],
                 Versions::Any => &[b"h2", b"http/1.1"],

@@ -212,6 +212,7 @@ impl Logins {
         if self.sessions.is_store_unavailable() {
             return Err(store::Error::Failed("it has been silent for too long".to_owned()).into());
         }
+        // The secret of a cookie has no prefix.
         let prefixes = [LOGIN_PREFIX, KUBECTL_TOKEN_PREFIX];
         let prefix = prefixes
             .into_iter()

@@ -72,6 +72,7 @@ impl Metrics {
 
     /// Replaces the agents of the state in force.
     pub fn configurations(&self, agents: impl Iterator<Item = (AgentId, ConfigurationStatus)>) {
+        // Agents that are gone must not stay.
         self.broken_configurations.clear();
         for (id, configuration) in agents {
             let broken = match configuration {

@@ -109,6 +109,7 @@ impl Authorizer {
                         [agent.name.as_bytes(), agent.cluster.as_bytes(), &project, &by_claim];
                     self.cache.key(query, &dependencies)
                 }
+                // The platform is asked all the same, see `RemotePlatform::evaluate`.
                 None => self.cache.key(query, &[]),
             },
         };

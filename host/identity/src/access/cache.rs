@@ -136,6 +136,7 @@ impl AccessCache {
                     Duration::try_from(left).unwrap_or_default().min(success_ttl)
                 }),
                 Err(Error::Refused { .. } | Error::JobNotAllowed) => refusal_ttl,
+                // Only those who wait for it now share it.
                 Err(Error::Unavailable(_)) => Duration::ZERO,
             };
             let until = clock.uptime().saturating_add(good_for);

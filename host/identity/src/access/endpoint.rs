@@ -111,6 +111,7 @@ impl PlatformEndpoint {
                 csrf_token,
             },
             (AccessType::SessionCookie, None) => return message(StatusCode::BAD_REQUEST, "`csrf_token` is missing"),
+            // Jobs need a platform that runs them, and a login belongs to one gateway.
             (AccessType::CiJobToken | AccessType::Login, _) => return message(StatusCode::BAD_REQUEST, INVALID_QUERY),
         };
         match authorizer.authorize(agents, &AccessQuery { agent, key }).await {
@@ -128,6 +129,7 @@ fn granted(access: &AccessGrant) -> Response<Bytes> {
         }),
         AccessAs::Mapped(_) => json!({ "mapped": {} }),
         AccessAs::CiJob(_) | AccessAs::Impersonate(_) => {
+            // Cannot occur: no query has the token of a job.
             return message(StatusCode::INTERNAL_SERVER_ERROR, "the answer is about a CI job");
         }
     };

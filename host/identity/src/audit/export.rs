@@ -378,6 +378,7 @@ impl Receiver {
     async fn send(&self, lines: Vec<u8>) -> Result<(), Error> {
         match self {
             Self::File(path) => {
+                // A serving thread must not wait for the disk.
                 let written = {
                     let path = path.clone();
                     tokio::task::spawn_blocking(move || append(&path, &lines))

@@ -168,6 +168,7 @@ pub(super) fn individual_event(entry: &AccessEntry<'_>, now: Timestamp) -> Audit
     let details = &mut event.details;
     if let Some(attributes) = entry.attributes {
         put_attributes(details, attributes);
+        // The other attributes already say what the path of a resource does.
         if !attributes.resource_request {
             put(details, "path", Some(&attributes.path));
         }

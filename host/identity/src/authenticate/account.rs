@@ -65,6 +65,7 @@ impl Accounts {
         let mut accounts = Self(BTreeMap::from([(ADMIN.to_owned(), admin)]));
         accounts.read_config_map(resources, findings);
         if let Some(secret) = resources.secrets.get(super::argocd_token::SECRET_NAME) {
+            // The Secret alone makes no account.
             for (name, account) in &mut accounts.0 {
                 account.read_secret(name, secret, findings);
             }

@@ -132,7 +132,7 @@ impl KeyPair {
 
     fn verify<W: DeserializeOwned>(&self, set: AuthoredSet<'_>, statement: &str) -> Result<W, AuthorError> {
         let mut rules = Validation::new(Algorithm::HS256);
-        // A statement has neither `exp` nor `aud`, which the library requires otherwise.
+        // A statement has neither `exp`, which the library requires by default, nor `aud`.
         rules.validate_exp = false;
         rules.validate_aud = false;
         rules.set_required_spec_claims::<&str>(&[]);

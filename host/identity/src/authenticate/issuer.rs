@@ -244,6 +244,7 @@ impl OidcIssuer {
                 checked.and_then(|()| self.mapped(mapping, token.clone(), expires_at))
             }
             ClaimInterpretation::Argocd { .. } => {
+                // Groups from the userinfo endpoint are already among these claims.
                 let checked = self.verifier.check_audience(&known.claims);
                 checked.and_then(|()| self.read(known.claims.clone(), expires_at))
             }

@@ -176,6 +176,7 @@ impl Authenticator {
     /// Whether a login is of somebody with this name.
     pub fn is_login_of(&self, login: &Login, name: &str) -> bool {
         let stored = PersonNames::of([login.subject.as_str(), login.user.username.as_str()]);
+        // This maps the claims anew, so it is done only if the stored names do not match.
         let vouched = || {
             let identity = self.identity_of(login).ok()?;
             let principal = Principal::new(identity, CredentialTransport::Bearer);

@@ -381,6 +381,7 @@ fn at_hash(algorithm: jsonwebtoken::Algorithm, token: &str) -> Option<String> {
     let digest: Vec<u8> = match algorithm {
         Algorithm::RS256 | Algorithm::PS256 | Algorithm::ES256 => Sha256::digest(token).to_vec(),
         Algorithm::RS384 | Algorithm::PS384 | Algorithm::ES384 => Sha384::digest(token).to_vec(),
+        // Ed25519 hashes with SHA-512 (RFC 8032).
         Algorithm::RS512 | Algorithm::PS512 | Algorithm::EdDSA => Sha512::digest(token).to_vec(),
         _ => return None,
     };

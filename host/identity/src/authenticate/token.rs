@@ -119,6 +119,7 @@ impl<'a> UnverifiedToken<'a> {
         algorithm: Algorithm,
     ) -> Result<Map<String, Value>, InvalidTokenReason> {
         let signed = self.signed.as_bytes();
+        // An error, as of a key of another kind, is no signature either.
         let is_signed_by = |key| jsonwebtoken::crypto::verify(self.signature, signed, key, algorithm).unwrap_or(false);
         let is_signed = keys.into_iter().any(is_signed_by);
         is_signed.then_some(self.claims).ok_or(InvalidTokenReason::Signature)

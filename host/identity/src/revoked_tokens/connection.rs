@@ -282,6 +282,7 @@ fn connector(tls: &RedisTls, host: &str) -> Result<(TlsConnector, ServerName<'st
     let mut roots = RootCertStore::empty();
     match &tls.ca {
         None => {
+            // A certificate of the system that cannot be parsed does not keep the others out.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
                 return Err(Error::NoAuthorities);

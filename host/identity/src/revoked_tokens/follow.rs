@@ -54,6 +54,7 @@ async fn run(list: Weak<RevokedTokens>, mut follower: Option<Follower>, mut heal
             let Some(list) = list.upgrade() else { return };
             health.note(&list, Some(&error));
         }
+        // Only the clock, because the pause must not keep the list alive.
         let Some(clock) = list.upgrade().map(|list| list.clock.clone()) else {
             return;
         };
@@ -99,6 +100,7 @@ impl Follower {
         let (weak, queue) = (Arc::downgrade(list), Arc::clone(&published));
         let on_revoked = move |id: &[u8]| {
             if let Some(list) = Weak::upgrade(&weak) {
+                // At once. How long Redis keeps it is asked for with the next ping.
                 list.revoke([id]);
             }
             let mut queue = lock(&queue);

@@ -148,6 +148,7 @@ impl SessionTable {
     pub(super) fn deregister(&self, id: &SessionId, number: u64, now: Timestamp) -> Option<Deregistered> {
         let mut shard = self.shards.lock(id);
         let session = shard.sessions.get_mut(id)?;
+        // Of what ends by itself, only a tunnel to which the cluster agreed makes an audit event.
         if session.open.get(&number)?.end_trigger.traffic.was_open() {
             return session.take(id, number, None, now).map(Deregistered::Tunnel);
         }
@@ -304,6 +305,7 @@ impl SessionTable {
                 if !session.open.is_empty() {
                     return true;
                 }
+                // What is not stored yet must not be lost.
                 session.uses.retain(|one| one.changed || one.last_at >= idle);
                 let stays = !session.uses.is_empty();
                 if !stays {

@@ -82,6 +82,7 @@ impl ConfigurationReporter {
             if self.reported.get(&agent.id) == Some(document) {
                 continue;
             }
+            // Without an answer, each further agent would only wait for one as well.
             match self.send(agent, document).await? {
                 Ok(()) => drop(self.reported.insert(agent.id, Arc::clone(document))),
                 Err(status) => result = Err(unexpected_status(status)),

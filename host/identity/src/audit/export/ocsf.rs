@@ -67,6 +67,7 @@ const OTHER: u32 = 99;
 ///
 /// - `agent`: name of its agent, if that exists.
 pub(super) fn event(event: &AuditEvent, agent: Option<&str>) -> impl Serialize + use<> {
+    // What a field is made of is taken out of it: the rest is `unmapped`.
     let details = &mut event.details.clone();
     let class = class(event, details);
     let is_failure = matches!(event.action.as_str(), "access.denied" | "agent.refused");

@@ -168,6 +168,7 @@ impl IdTokenIssuer {
 fn session(issuer: &str, claims: &Map<String, Value>, token: &str) -> SessionId {
     let (sid, jti) = (string_claim(claims, "sid"), string_claim(claims, "jti"));
     if !sid.is_empty() {
+        // The second part keeps a `sid` apart from an equal `jti`.
         return SessionId::new(AccessType::OidcIdToken, hash_parts_hex(&[issuer, "sid", sid]));
     }
     if let Some([person, client, time]) = sign_in(claims) {

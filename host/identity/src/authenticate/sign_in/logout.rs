@@ -143,6 +143,7 @@ impl Logins {
         }
         // INVARIANT: the token counts as used once everything has ended. If the store fails before that, the
         // issuer sends it again; ending a login twice does nothing.
+        // Twice the age, because `iat` may be ahead of this clock.
         let until = now.checked_add(MAX_AGE * 2).unwrap_or(Timestamp::MAX);
         self.store.use_logout_token(ended.id, until).await?;
         Ok(logins.len())
