@@ -38,7 +38,7 @@ impl Clock {
         self.now().as_second()
     }
 
-    /// Time since the process started; never goes back.
+    /// Time since a clock of this process was first asked; never goes back.
     pub fn uptime(&self) -> Duration {
         START.elapsed().saturating_add(self.advanced())
     }

@@ -84,8 +84,7 @@ impl Metrics {
         }
     }
 
-    /// - `reason`: `revoked`, `expired`, `withdrawn`, `store_unavailable` or
-    ///   `revocations_unavailable`.
+    /// - `reason`: a value of the label of `tollgate_closed_streams_total`.
     pub fn stream_closed(&self, reason: &'static str) {
         self.closed_streams.get_or_create(&[("reason", reason)]).inc();
     }

@@ -38,7 +38,7 @@ pub enum JoinOutcome {
     Joined,
     /// Another key joined with the token.
     TokenSpent,
-    /// The key was revoked, or is of another cluster.
+    /// The key was revoked, joined with another token, or is of another cluster.
     KeyUnusable,
 }
 
