@@ -1,8 +1,9 @@
-//! The container image that `cargo xtask image` writes: its layout, and the gateway in it.
+//! The container images that `cargo xtask image` writes: their layouts, and the programs in them.
 //!
-//! With `TOLLGATE_IMAGE=DIR`, the gateway of that layout runs. Otherwise it is the program of the other
-//! tests, which is linked dynamically, beside libraries of this machine: linking one statically takes a
-//! second build of everything. `cargo xtask image --check` does that.
+//! With `TOLLGATE_IMAGE=DIR`, the gateway of that layout runs, and the connector of
+//! `TOLLGATE_CONNECTOR_IMAGE=DIR`. Otherwise they are the programs of the other tests, which are linked
+//! dynamically, beside libraries of this machine: linking one statically takes a second build of everything.
+//! `cargo xtask image --check` does that.
 
 use std::collections::HashMap;
 use std::fs;

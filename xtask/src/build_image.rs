@@ -21,16 +21,16 @@ pub struct BuildImage {
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// Also unpack the image and run the program in it.
-    #[arg(long, conflicts_with = "connector")]
+    #[arg(long)]
     check: bool,
 }
 
 impl BuildImage {
     /// Runs the task.
     pub fn run(self, root: &Path) -> Result<()> {
-        let (folder, package) = match self.connector {
-            true => ("target/connector-image", "tollgate-connector"),
-            false => ("target/image", "tollgate"),
+        let (folder, package, variable) = match self.connector {
+            true => ("target/connector-image", "tollgate-connector", "TOLLGATE_CONNECTOR_IMAGE"),
+            false => ("target/image", "tollgate", "TOLLGATE_IMAGE"),
         };
         let directory = std::path::absolute(self.directory.unwrap_or_else(|| folder.into()))?;
         if !self.connector {
@@ -61,7 +61,7 @@ impl BuildImage {
             execute(
                 Command::new("cargo")
                     .args(["test", "--workspace", "--test", "parts", "image::"])
-                    .env("TOLLGATE_IMAGE", &directory)
+                    .env(variable, &directory)
                     .current_dir(root),
             )?;
         }

@@ -38,6 +38,10 @@ enum Step {
     World,
     /// Every bench, one round each.
     Benches,
+    /// Both container images, statically linked, and the programs in them.
+    Image,
+    /// Every part of `cargo xtask compare`, in short rounds.
+    Compare,
     /// 10,000 sequences of writes past the gateway, judged by the oracle of admission.
     Admission,
     /// Each fuzz target for five minutes.
@@ -81,6 +85,10 @@ impl Nightly {
                 Step::Letters => letters(root),
                 Step::World => task(root, &["world", "--check"]),
                 Step::Benches => crate::run(root, "cargo", &["test", "--workspace", "--benches"]),
+                Step::Image => {
+                    task(root, &["image", "--check"]).and_then(|()| task(root, &["image", "--connector", "--check"]))
+                }
+                Step::Compare => task(root, &["compare", "--quick"]),
                 Step::Admission => admission(root, seed),
                 Step::Doors => doors(root),
                 Step::Idle => idle(root),

@@ -42,7 +42,7 @@ impl Test {
         steps.begin("cases of the design");
         tests(root, &["--test", "cases"], &[])?;
         steps.begin("tests of parts, and differentials");
-        tests(root, &["--test", "parts"], &[])?;
+        tests(root, &["--test", "parts"], &["--skip", CONTAINER])?;
         steps.begin("tests of the gateway");
         tests(root, &["--test", "gateway"], &["--skip", DOORS])?;
         // Alone, because 500 requests a second slow all other tests down.
@@ -131,6 +131,9 @@ pub const DOORS: &str = "doors::";
 
 /// The tests of the binary `kubernetes` that start Argo CD.
 const WITH_ARGOCD: [&str; 3] = ["admission::", "argocd::", "enrolled::"];
+
+/// The tests that run the container images, which `cargo xtask nightly` does with those of releases.
+const CONTAINER: &str = "image::container::";
 
 /// A test that waits for ten minutes, for `cargo xtask nightly`.
 pub const IDLE: &str = "access::a_stream_without_a_byte_lives_ten_minutes";

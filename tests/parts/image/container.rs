@@ -18,7 +18,7 @@ use test_support::checkout;
 use test_support::kubernetes::eventually;
 use test_support::kubernetes::gateway::{self, base64, session};
 use test_support::world::{application, copy_tree, project};
-use xtask::image::write;
+use xtask::image::{Contents, Sources, write};
 
 /// Folders of libraries, for a program that is linked dynamically.
 const LIBRARIES: [&str; 3] = ["/lib", "/lib64", "/usr/lib"];
@@ -44,11 +44,26 @@ struct Container {
 }
 
 impl Container {
-    /// Unpacks the image of `TOLLGATE_IMAGE`, or one of the program of these tests.
-    fn unpack() -> Self {
+    /// Unpacks the gateway's image that `TOLLGATE_IMAGE` names, or one of the program of these tests.
+    fn gateway() -> Self {
+        static IMAGE: OnceLock<TempDir> = OnceLock::new();
+        let make = || image_of(&test_support::tollgate(), Contents::Gateway { guests: &guests() });
+        Self::unpack("TOLLGATE_IMAGE", || IMAGE.get_or_init(make).path())
+    }
+
+    /// Unpacks the connector's image that `TOLLGATE_CONNECTOR_IMAGE` names, or one of the program of these
+    /// tests.
+    fn connector() -> Self {
+        static IMAGE: OnceLock<TempDir> = OnceLock::new();
+        let make = || image_of(&test_support::connector(), Contents::Connector);
+        Self::unpack("TOLLGATE_CONNECTOR_IMAGE", || IMAGE.get_or_init(make).path())
+    }
+
+    /// Unpacks the image in the folder that the environment variable `given` names, or else one of this build.
+    fn unpack(given: &str, of_this_build: impl FnOnce() -> &'static Path) -> Self {
         check_users();
-        let given = std::env::var_os("TOLLGATE_IMAGE").map(PathBuf::from);
-        let layout = Layout::read(given.as_deref().unwrap_or_else(|| image_of_this_build()));
+        let given = std::env::var_os(given).map(PathBuf::from);
+        let layout = given.as_deref().map_or_else(|| Layout::read(of_this_build()), Layout::read);
         let config = &layout.configuration["config"];
         assert_eq!(config["User"], "65532:65532");
         let words = |key: &str| serde_json::from_value(config[key].clone()).unwrap();
@@ -134,32 +149,31 @@ fn check_users() {
     );
 }
 
-/// A layout with the program of these tests.
-fn image_of_this_build() -> &'static Path {
-    static IMAGE: OnceLock<TempDir> = OnceLock::new();
-    IMAGE
-        .get_or_init(|| {
-            let folder = tempfile::tempdir().unwrap();
-            let program = folder.path().join("program");
-            // Without what only debuggers read, which is most of it.
-            let stripped = std::process::Command::new("strip")
-                .arg(test_support::tollgate())
-                .arg("-o")
-                .arg(&program)
-                .status();
-            assert!(stripped.unwrap().success());
-            let layout = folder.path().join("image");
-            write(sources(&program, &guests()), &layout).unwrap();
-            let image = tempfile::tempdir().unwrap();
-            copy_tree(&layout, image.path());
-            image
-        })
-        .path()
+/// A layout with a program of these tests.
+fn image_of(program: &Path, contents: Contents<'_>) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let stripped = folder.path().join("program");
+    // Without what only debuggers read, which is most of it.
+    let status = std::process::Command::new("strip")
+        .arg(program)
+        .arg("-o")
+        .arg(&stripped)
+        .status();
+    assert!(status.unwrap().success());
+    let layout = folder.path().join("image");
+    let sources = Sources {
+        contents,
+        ..sources(&stripped, Path::new("/nowhere"))
+    };
+    write(sources, &layout).unwrap();
+    let image = tempfile::tempdir().unwrap();
+    copy_tree(&layout, image.path());
+    image
 }
 
 #[tokio::test]
 async fn the_program_runs_and_gives_a_copy_of_itself() {
-    let container = Container::unpack();
+    let container = Container::gateway();
     let version = container.output(&["--version"]).await;
     assert_eq!(version, format!("tollgate {}\n", env!("CARGO_PKG_VERSION")));
     let shared = container.volume("shared");
@@ -254,7 +268,7 @@ impl Running {
 
 #[tokio::test]
 async fn the_gateway_answers_with_the_policies_and_plugins_of_the_image() {
-    let container = Container::unpack();
+    let container = Container::gateway();
     let backend = Backend::start(|_| Reply::ok("hello")).await;
     let port = backend.address.port();
     fs::write(container.path("etc/hosts"), "127.0.0.1 backend.internal\n").unwrap();
@@ -294,7 +308,7 @@ async fn the_gateway_answers_with_the_policies_and_plugins_of_the_image() {
 /// A plugin of the image gets a token for a cluster, by the name of the issuer.
 #[tokio::test]
 async fn the_gateway_mints_through_a_plugin_of_the_image() {
-    let container = Container::unpack();
+    let container = Container::gateway();
     fs::write(container.path("etc/hosts"), "127.0.0.1 localhost\n").unwrap();
     let json = |body: Value| {
         (
@@ -355,4 +369,48 @@ async fn the_gateway_mints_through_a_plugin_of_the_image() {
     let minted = minted.as_array().unwrap().iter().find(|record| record["status"] == 200);
     let provider = minted.unwrap()["credential"]["provider"].as_str().unwrap();
     assert!(provider.starts_with("webapi@sha256:"), "{provider}");
+}
+
+/// The connector makes its key, reads its settings, and tries the gateway, with the image's files only.
+#[tokio::test]
+async fn the_connector_runs_with_the_files_of_its_image() {
+    let container = Container::connector();
+    let version = container.output(&["--version"]).await;
+    assert_eq!(version, format!("tollgate-connector {}\n", env!("CARGO_PKG_VERSION")));
+    container.volume("keys");
+    let public = container.output(&["key", "/keys/connector.pem"]).await;
+    assert!(!public.trim().is_empty());
+    let settings = container.folder("etc/tollgate").join("agent.yaml");
+    let mut text = json!({
+        "gateway": "https://127.0.0.1:1",
+        "cluster": "prod",
+        "key": "/keys/connector.pem",
+        "apiServer": {"url": "https://127.0.0.1:2", "token": "/etc/tollgate/token"},
+    });
+    fs::write(container.path("etc/tollgate/token"), "of-the-account").unwrap();
+    fs::write(&settings, text.to_string()).unwrap();
+    let log = NamedTempFile::new().unwrap();
+    let mut process = container
+        .run(&container.command)
+        .stderr(Stdio::from(log.reopen().unwrap()))
+        .spawn()
+        .unwrap();
+    eventually("the connector tries the gateway", async || {
+        let text = fs::read_to_string(log.path()).unwrap();
+        assert!(process.try_wait().unwrap().is_none(), "the connector ended: {text}");
+        let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.find(|line| {
+            line["fields"]["message"] == "the gateway cannot be reached"
+                && line["fields"]["gateway"].as_str().unwrap().starts_with("https://127.0.0.1:1")
+        })
+    })
+    .await;
+    drop(process);
+    // The twin: settings with a key that does not exist.
+    text["gatway"] = json!("https://127.0.0.1:1");
+    fs::write(&settings, text.to_string()).unwrap();
+    let refused = container.run(&container.command).output().await.unwrap();
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("gatway"), "{stderr}");
 }
