@@ -12,7 +12,7 @@ use tollgate_core::header_map::lists;
 
 /// The request is no handshake of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an agent connects here, by WebSocket with the protocol `{SUBPROTOCOL}`")]
+#[error("connectors connect here, by WebSocket with the protocol `{SUBPROTOCOL}`")]
 pub struct NotAnAgent;
 
 /// Answers the handshake, and returns the connection once it has switched protocols. Who it is remains to be

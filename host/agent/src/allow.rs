@@ -58,7 +58,7 @@ pub enum OwnAccount {
 pub enum Refusal {
     /// The settings do not list it.
     #[error(
-        "the agent of this cluster does not let the gateway act as {what} `{name}`: `impersonate.{key}` of its settings does not list it"
+        "the connector of this cluster does not let the gateway act as {what} `{name}`: `impersonate.{key}` of its settings does not list it"
     )]
     NotListed {
         /// What it is.
@@ -69,7 +69,7 @@ pub enum Refusal {
         key: &'static str,
     },
     /// It is of Kubernetes itself.
-    #[error("the agent of this cluster lets nobody act as {what} `{name}`, which is Kubernetes' own")]
+    #[error("the connector of this cluster lets nobody act as {what} `{name}`, which is Kubernetes' own")]
     System {
         /// What it is.
         what: &'static str,
@@ -78,7 +78,7 @@ pub enum Refusal {
     },
     /// The request is about the agent's own account.
     #[error(
-        "the agent of this cluster does not let the gateway do this with the agent's own account: `ownAccount` of its settings is `discovery`"
+        "the connector of this cluster does not let the gateway do this with the connector's own account: `ownAccount` of its settings is `discovery`"
     )]
     OwnAccount,
     /// It names a user twice, none, or not in UTF-8.

@@ -66,13 +66,13 @@ pub enum ConnectionError {
     #[error("the connection broke: {0}")]
     Broken(#[from] hyper::Error),
     /// No proof in time: 5 s if its key is known, 2 s if not.
-    #[error("the agent did not prove its key in time")]
+    #[error("the connector did not prove its key in time")]
     Slow,
     /// The answer is no proof.
-    #[error("the agent did not prove its key: {0}")]
+    #[error("the connector did not prove its key: {0}")]
     Proof(#[from] ProofError),
     /// The agent is connected to this replica already, and looks for another one.
-    #[error("the agent looks for another replica")]
+    #[error("the connector looks for another replica")]
     Duplicate,
     /// The system has no random bytes.
     #[error("there are no random bytes")]
@@ -93,7 +93,7 @@ pub enum ConnectionError {
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// Another process of the agent is connected.
-    #[error("another process of the agent is connected from {address}, with the key `{key}`")]
+    #[error("another process of the connector is connected from {address}, with the key `{key}`")]
     Connected {
         /// The key of the other one.
         key: AgentKey,
@@ -407,7 +407,7 @@ impl Connections {
         let connection = &open.connection;
         connection.set_latency(latency);
         let identity = connection.identity();
-        tracing::info!(%key, %address, cluster = identity.cluster, version = identity.version, "an agent is connected");
+        tracing::info!(%key, %address, cluster = identity.cluster, version = identity.version, "a connector is connected");
         let informing = async {
             self.registry().record(AgentEvent::Connected, identity.clone()).await;
             self.keep_informed(connection, sender).await
@@ -484,7 +484,7 @@ impl Connections {
         };
         let server = Arc::clone(&request.server);
         self.registry().join(request).await?;
-        tracing::info!(key = %agent.key, address = %agent.address, %server, "an agent has joined");
+        tracing::info!(key = %agent.key, address = %agent.address, %server, "a connector has joined");
         self.state().add_joined(agent.key, server);
         Ok(())
     }
@@ -538,12 +538,12 @@ impl Connections {
         }
         match self.registry().replace(connection.identity(), new).await {
             Ok(()) => {
-                tracing::info!(%key, %new, "an agent has a new key");
+                tracing::info!(%key, %new, "a connector has a new key");
                 self.state().change_key(connection, new);
                 Ok(true)
             }
             Err(error) => {
-                tracing::warn!(%key, %new, %error, "an agent cannot change its key");
+                tracing::warn!(%key, %new, %error, "a connector cannot change its key");
                 Ok(false)
             }
         }

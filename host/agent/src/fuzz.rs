@@ -121,12 +121,12 @@ fn gateway_end(data: &[u8]) {
         let (served, ()) = tokio::join!(serving, speaking);
         assert!(
             matches!(served, Ok(Err(_))),
-            "an agent that proved nothing was served: {served:?}"
+            "a connector that proved nothing was served: {served:?}"
         );
     });
     assert!(
         CONNECTIONS.statuses(None).is_empty(),
-        "an agent that proved nothing is connected"
+        "a connector that proved nothing is connected"
     );
 }
 
@@ -144,7 +144,7 @@ fn agent_end(data: &[u8]) {
         let stop = CancellationToken::new();
         let serving = timeout(PATIENCE, agent.serve(far, channel, 0, &stop, Duration::ZERO));
         let (served, ()) = tokio::join!(serving, speak(near, data));
-        assert!(served.is_ok(), "the agent goes on with a connection that is closed");
+        assert!(served.is_ok(), "the connector goes on with a connection that is closed");
     });
 }
 

@@ -112,7 +112,7 @@ fn answer(request: &Request<Incoming>, stuck_for: Option<Duration>) -> Response<
     let (status, text) = match (request.method(), request.uri().path(), stuck_for) {
         (&Method::GET | &Method::HEAD, "/healthz", None) => (StatusCode::OK, "ok\n".to_owned()),
         (&Method::GET | &Method::HEAD, "/healthz", Some(time)) => {
-            let text = format!("the agent has not tried to connect for {} s\n", time.as_secs());
+            let text = format!("the connector has not tried to connect for {} s\n", time.as_secs());
             (StatusCode::SERVICE_UNAVAILABLE, text)
         }
         _ => (StatusCode::NOT_FOUND, "ask for /healthz\n".to_owned()),

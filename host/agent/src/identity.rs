@@ -186,7 +186,7 @@ impl Identity {
             }
             Err(error) => {
                 // The Secret is read again.
-                tracing::warn!(%error, "the agent's key cannot be changed");
+                tracing::warn!(%error, "the connector's key cannot be changed");
                 *keys = load(api, name).await.ok().map(Box::new);
                 StatusAnswer::default()
             }
@@ -203,7 +203,7 @@ async fn follow(
 ) -> Result<(Keys, StatusAnswer), Error> {
     let is_next = |next: &SigningKey| next.public().to_string() == status.key;
     if keys.next.as_ref().is_some_and(is_next) {
-        tracing::info!(key = status.key, "the gateway knows the agent's new key");
+        tracing::info!(key = status.key, "the gateway knows the connector's new key");
         keys = promote(api, name, keys).await?;
     }
     if keys.key.public().to_string() != status.key {
@@ -272,7 +272,7 @@ async fn load(api: &ApiServer, name: &SecretName) -> Result<Keys, Error> {
             Err(Error::Secret(secret::Error::Conflict(_))) if attempt < ATTEMPTS => attempt += 1,
             made => {
                 if let Ok(keys) = &made {
-                    tracing::info!(key = %keys.key.public(), secret = %name, "the agent has made its key");
+                    tracing::info!(key = %keys.key.public(), secret = %name, "the connector has made its key");
                 }
                 return made;
             }

@@ -152,7 +152,7 @@ async fn forward(connections: &Connections, mut request: Request<Incoming>) -> R
     let mut response = match sender.send_request(request).await {
         Ok(response) => response,
         Err(error) => {
-            tracing::debug!(%error, "the connection of an agent broke under a request of another replica");
+            tracing::debug!(%error, "the connection of a connector broke under a request of another replica");
             // What was sent may have had an effect.
             return no_answer(StatusCode::BAD_GATEWAY, "broken");
         }

@@ -39,7 +39,7 @@ pub struct JoinRequest {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
     /// Another agent joined with the token.
-    #[error("the join token was used by another agent")]
+    #[error("the join token was used by another connector")]
     TokenSpent,
     /// The key was revoked, or is of another cluster.
     #[error("the key cannot be used for this cluster")]

@@ -18,19 +18,19 @@ pub type RequestBody = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + S
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// No agent of the cluster is connected. (503)
-    #[error("the cluster's agent is not connected")]
+    #[error("the cluster's connector is not connected")]
     Absent,
     /// As many requests as may be are open. (503)
-    #[error("the cluster's agent has {allowed} requests open, as many as it may have", allowed = limits::STREAMS)]
+    #[error("the cluster's connector has {allowed} requests open, as many as it may have", allowed = limits::STREAMS)]
     Busy,
     /// The connection broke. (502)
-    #[error("the connection to the cluster's agent broke")]
+    #[error("the connection to the cluster's connector broke")]
     Broken(#[source] hyper::Error),
     /// The same at the replica that has the connection. (502)
-    #[error("the connection to the cluster's agent broke at another replica of the gateway")]
+    #[error("the connection to the cluster's connector broke at another replica of the gateway")]
     BrokenElsewhere,
     /// The agent's answer is none. (502)
-    #[error("the agent's answer cannot be used")]
+    #[error("the connector's answer cannot be used")]
     Wire(#[from] WireError),
 }
 

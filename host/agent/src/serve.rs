@@ -279,9 +279,9 @@ impl Agent {
         };
         match (state.refused, ended) {
             (Some(Refused { reason, message }), _) => {
-                tracing::error!(gateway = %self.gateway, %reason, "the gateway refuses this agent: {message}");
+                tracing::error!(gateway = %self.gateway, %reason, "the gateway refuses this connector: {message}");
                 if let Err(error) = self.identity.refused(&self.api_server, &reason).await {
-                    tracing::error!(%error, "the agent's key cannot be read");
+                    tracing::error!(%error, "the connector's key cannot be read");
                 }
             }
             (None, _) if state.is_duplicate => {

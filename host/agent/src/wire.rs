@@ -77,12 +77,12 @@ pub(crate) fn decode_response<B>(response: &mut Response<B>, asked: Option<Proto
     let Some(protocol) = asked else { return Ok(()) };
     let status = status.and_then(|status| StatusCode::from_bytes(status.as_bytes()).ok());
     let status = status.ok_or(WireError(
-        "the agent does not say how a request to switch protocols was answered",
+        "the connector does not say how a request to switch protocols was answered",
     ))?;
     let is_open = response.status() == StatusCode::OK;
     if is_open != (status == StatusCode::SWITCHING_PROTOCOLS) {
         return Err(WireError(
-            "the agent opened a tunnel for an answer without one, or the other way round",
+            "the connector opened a tunnel for an answer without one, or the other way round",
         ));
     }
     if is_open {

@@ -162,7 +162,7 @@ fn details(agent: &AgentIdentity, more: Option<(&str, String)>) -> serde_json::V
 }
 
 fn unavailable(error: &store::Error) -> RegistryError {
-    tracing::error!(%error, "an agent cannot be remembered");
+    tracing::error!(%error, "a connector cannot be remembered");
     RegistryError::Unavailable
 }
 
@@ -234,7 +234,7 @@ impl Registry for AgentRegistry {
             }
             let details = details(&agent, reason.map(|reason| ("reason", reason.to_owned())));
             if let Err(error) = store.record_agent(action, self.clock.now(), details).await {
-                tracing::error!(%error, action, key = %agent.key, "an event about an agent could not be recorded");
+                tracing::error!(%error, action, key = %agent.key, "an event about a connector could not be recorded");
             }
         })
     }
@@ -390,7 +390,7 @@ impl Follower {
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut self.is_away, true) {
-                        tracing::error!(%error, "the store cannot be read: agents that are connected are served, those that joined are not let in anew");
+                        tracing::error!(%error, "the store cannot be read: connectors that are connected are served, those that joined are not let in anew");
                     }
                     if self.answered_at.elapsed() >= self.grace {
                         connections.set_registry_available(false);

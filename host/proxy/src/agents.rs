@@ -36,16 +36,16 @@ pub fn accept(
             .serve(TokioIo::new(io), client.peer().ends_tls(), address, key, closing)
             .await
         {
-            Ok(()) => tracing::info!(%address, "an agent has disconnected"),
-            Err(ConnectionError::Duplicate) => tracing::debug!(%address, "an agent looks for another replica"),
+            Ok(()) => tracing::info!(%address, "a connector has disconnected"),
+            Err(ConnectionError::Duplicate) => tracing::debug!(%address, "a connector looks for another replica"),
             Err(error @ ConnectionError::Proof(ProofError::Unbound | ProofError::OtherConnection { .. })) => {
-                tracing::warn!(%address, %error, "an agent is not served");
+                tracing::warn!(%address, %error, "a connector is not served");
             }
             // Strangers cause as many of these as they like; the metric counts them.
             Err(error @ (ConnectionError::TooMany | ConnectionError::Slow | ConnectionError::Proof(_))) => {
                 tracing::debug!(%address, %error, "nobody proved a key");
             }
-            Err(error) => tracing::warn!(%address, %error, "an agent is not served"),
+            Err(error) => tracing::warn!(%address, %error, "a connector is not served"),
         }
     });
     Ok(response.map(|()| Body::empty()))

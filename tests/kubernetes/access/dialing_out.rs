@@ -141,7 +141,7 @@ async fn a_black_hole_is_noticed_at_both_ends_and_heals_by_itself() {
     let log = remote.fixture.gateway.log();
     let is_noticed = log
         .iter()
-        .any(|line| line.to_string().contains("an agent is not served"));
+        .any(|line| line.to_string().contains("a connector is not served"));
     assert!(is_noticed, "{log:?}");
     remote.until_served(&kubectl).await;
     assert_eq!(remote.connected().await, 1);

@@ -38,7 +38,7 @@ async fn the_gateway_learns_of_a_cluster_through_its_agent() {
     let problem = absent["problem"].as_str().unwrap();
     assert_eq!(
         problem,
-        "it cannot be reached now: the cluster's agent is not connected"
+        "it cannot be reached now: the cluster's connector is not connected"
     );
 
     let server = ApiServer {

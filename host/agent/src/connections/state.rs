@@ -122,7 +122,7 @@ impl State {
             connections.retain(|connection| {
                 let is_known = self.known.get(&connection.key()) == Some(server);
                 if !is_known {
-                    tracing::info!(key = %connection.key(), %server, "the key of an agent is not known any more: it is disconnected");
+                    tracing::info!(key = %connection.key(), %server, "the key of a connector is not known any more: it is disconnected");
                     connection.end();
                 }
                 is_known

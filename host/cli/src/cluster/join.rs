@@ -124,7 +124,7 @@ impl Join {
         };
         print(manifests.to_yaml(&token)?.trim_end(), out)?;
         tollgate_client::print_error(format_args!(
-            "{written}; an agent can join until {expires_at}, with the manifests on standard output"
+            "{written}; a connector can join until {expires_at}, with the manifests on standard output"
         ));
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Join {
         }
         if self.users.is_empty() && self.groups.is_empty() && self.service_accounts.is_empty() {
             super::warn(
-                "no `--user`, `--group` or `--service-account` is given: the agent lets the gateway act as nobody",
+                "no `--user`, `--group` or `--service-account` is given: the connector lets the gateway act as nobody",
             );
         }
         Ok(())
@@ -295,7 +295,7 @@ fn agent_of(secret: &ClusterSecret) -> Result<Map<String, Value>, Failure> {
         Some(agent) => Ok(agent.clone()),
         None => {
             let message = format!("the Secret `{}` has a credential for the cluster", secret.name.name);
-            let hint = "a cluster with an agent needs none: delete the Secret first";
+            let hint = "a cluster with a connector needs none: delete the Secret first";
             Err(Failure::new("cluster.credential_exists", message).with_hint(hint))
         }
     }

@@ -115,7 +115,7 @@ pub(super) fn agent_config(
 ) -> Result<SecretString, Failure> {
     without_proxy(secret, proxy_url)?;
     if has_token {
-        let message = "an agent serves this cluster, and the gateway needs no credential of it";
+        let message = "a connector serves this cluster, and the gateway needs no credential of it";
         return Err(Failure::new("cluster.agent", message).with_hint("leave `--credential-token-file` out"));
     }
     Ok(SecretString::from(joined.config()))
@@ -245,7 +245,7 @@ pub(super) fn plan_return<'a>(
         (several, _) => return Err(ambiguous(several)),
     };
     if has_agent(gateway_secret) {
-        let message = format!("an agent serves `{server}`, and the gateway has no credential to put back");
+        let message = format!("a connector serves `{server}`, and the gateway has no credential to put back");
         let hint =
             "remove the cluster from Argo CD with `argocd cluster rm`; people still reach it through the gateway";
         return Err(Failure::new("cluster.agent", message).with_hint(hint));

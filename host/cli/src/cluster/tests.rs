@@ -322,7 +322,7 @@ fn a_cluster_with_an_agent_gets_a_secret_of_argo_cd() {
     let refused = agent_config(&before, &joined, true, PROXY).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "cluster.agent: an agent serves this cluster, and the gateway needs no credential of it (leave \
+        "cluster.agent: a connector serves this cluster, and the gateway needs no credential of it (leave \
          `--credential-token-file` out)"
     );
     let kept = agent_config(&before, &joined, false, PROXY).unwrap();
