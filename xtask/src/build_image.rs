@@ -29,7 +29,11 @@ impl BuildImage {
     /// Runs the task.
     pub fn run(self, root: &Path) -> Result<()> {
         let (folder, package, variable) = match self.connector {
-            true => ("target/connector-image", "tollgate-connector", "TOLLGATE_CONNECTOR_IMAGE"),
+            true => (
+                "target/connector-image",
+                "tollgate-connector",
+                "TOLLGATE_CONNECTOR_IMAGE",
+            ),
             false => ("target/image", "tollgate", "TOLLGATE_IMAGE"),
         };
         let directory = std::path::absolute(self.directory.unwrap_or_else(|| folder.into()))?;

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use http::{Method, Uri};
+use tollgate_proxy::target::Error;
 
 /// The methods of a [`Path`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +126,18 @@ impl<'a> Captures<'a> {
     pub fn name(&self) -> &'a str {
         let [name, ..] = self.segments;
         name
+    }
+
+    /// [`Self::name`], decoded once. `None` if it is empty or longer than `most` bytes.
+    ///
+    /// # Errors
+    /// It is not UTF-8. Whoever calls this has checked the path with [`tollgate_proxy::target::check_path`],
+    /// which refuses what could be decoded twice.
+    pub fn decoded_name(&self, most: usize) -> Result<Option<String>, Error> {
+        let name = percent_encoding::percent_decode_str(self.name());
+        let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
+        let fits = !name.is_empty() && name.len() <= most;
+        Ok(fits.then(|| name.into_owned()))
     }
 }
 

@@ -63,7 +63,9 @@ impl Container {
     fn unpack(given: &str, of_this_build: impl FnOnce() -> &'static Path) -> Self {
         check_users();
         let given = std::env::var_os(given).map(PathBuf::from);
-        let layout = given.as_deref().map_or_else(|| Layout::read(of_this_build()), Layout::read);
+        let layout = given
+            .as_deref()
+            .map_or_else(|| Layout::read(of_this_build()), Layout::read);
         let config = &layout.configuration["config"];
         assert_eq!(config["User"], "65532:65532");
         let words = |key: &str| serde_json::from_value(config[key].clone()).unwrap();
@@ -401,7 +403,10 @@ async fn the_connector_runs_with_the_files_of_its_image() {
         let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.find(|line| {
             line["fields"]["message"] == "the gateway cannot be reached"
-                && line["fields"]["gateway"].as_str().unwrap().starts_with("https://127.0.0.1:1")
+                && line["fields"]["gateway"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with("https://127.0.0.1:1")
         })
     })
     .await;

@@ -62,11 +62,7 @@ impl ProjectRoute {
             Endpoint::Preview => Self::Preview,
             Endpoint::PreviewSent => Self::PreviewSent,
         };
-        let [name, ..] = captures.segments;
-        let name = percent_encoding::percent_decode_str(name);
-        let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
-        let fits = !name.is_empty() && name.len() <= NAME_BYTES;
-        Ok(fits.then(|| route(name.into_owned())))
+        Ok(captures.decoded_name(NAME_BYTES)?.map(route))
     }
 }
 

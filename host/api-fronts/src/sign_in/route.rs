@@ -1,7 +1,5 @@
 //! Paths of sign-in: the pages below `/console/`, and the API of logins.
 
-use percent_encoding::percent_decode_str;
-
 use tollgate_front::path::{Captures, Methods, Part, Path};
 use tollgate_proxy::target::{Error, check_path};
 
@@ -159,11 +157,8 @@ pub(crate) fn check_login(path: &str) -> Result<(), Error> {
 
 /// The name of a person. `None` if it cannot be one.
 fn person(path: &Captures<'_>) -> Result<Option<String>, Error> {
-    let name = percent_decode_str(path.name())
-        .decode_utf8()
-        .map_err(|_| Error::NotUtf8)?;
-    let is_name = !name.is_empty() && name.len() <= NAME_BYTES && !name.chars().any(char::is_control);
-    Ok(is_name.then(|| name.into_owned()))
+    let name = path.decoded_name(NAME_BYTES)?;
+    Ok(name.filter(|name| !name.chars().any(char::is_control)))
 }
 
 #[cfg(test)]

@@ -80,13 +80,8 @@ impl ApplicationSetRoute {
         if !has_name {
             return Ok(Some(Self { kind, name: None }));
         }
-        let name = percent_encoding::percent_decode_str(captures.name());
-        let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
-        let fits = !name.is_empty() && name.len() <= NAME_BYTES;
-        Ok(fits.then(|| Self {
-            kind,
-            name: Some(name.into_owned()),
-        }))
+        let name = captures.decoded_name(NAME_BYTES)?;
+        Ok(name.map(|name| Self { kind, name: Some(name) }))
     }
 }
 

@@ -173,7 +173,9 @@ impl Enroll {
             (None, _) => {}
         }
         if joined.is_some() {
-            warn("only the gateway reaches the cluster's connector, so nobody asked the cluster what its accounts may do");
+            warn(
+                "only the gateway reaches the cluster's connector, so nobody asked the cluster what its accounts may do",
+            );
         } else if let (Some(own), true) = (&own, can_connect) {
             let questions = ClusterQuestions {
                 reader: &settings.reader,

@@ -27,7 +27,7 @@ const fn reason(code: &'static str, statuses: &'static [u16], fronts: &'static s
 
 /// Every reason, in order of the codes.
 #[rustfmt::skip]
-pub const REASONS: [Reason; 170] = [
+pub const REASONS: [Reason; 171] = [
     reason("access_denied", &[400], "login", "The person refused the sign-in (RFC 8628)."),
     reason("access_refused", &[401], "kubernetes",
         "The credential is not valid, or the agent is not shared with the person."),
