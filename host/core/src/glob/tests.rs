@@ -296,8 +296,10 @@ fn inclusion_holds_for_every_character_at_the_border_of_a_range() {
         char::MAX,
     ];
     let mut patterns: Vec<String> = vec!["?".to_owned()];
-    for (at, low) in borders.iter().enumerate() {
-        for high in &borders[at..] {
+    // A pattern cannot contain NUL.
+    let listed = &borders[1..];
+    for (at, low) in listed.iter().enumerate() {
+        for high in &listed[at..] {
             patterns.extend([format!("[{low}-{high}]"), format!("[!{low}-{high}]")]);
         }
     }
