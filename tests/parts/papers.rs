@@ -717,8 +717,8 @@ fn the_page_of_terms_has_every_front() {
     let page = read("docs/concepts.md");
     let section = page.split_once("\n## Front\n").unwrap().1;
     let section = section.split("\n## ").next().unwrap().to_lowercase();
-    // The page says what these serve: the console, and APIs for one's own tokens, decisions and projects.
-    let by_content = ["sign_in", "operations", "access", "projects"];
+    // The page says what these serve: the console, connectors, and APIs for one's own tokens, decisions and projects.
+    let by_content = ["sign_in", "operations", "access", "projects", "agents"];
     let mut names = fronts_of_architecture(&architecture);
     names.retain(|name| !by_content.contains(name));
     assert!(names.len() > 6, "{names:?}");
@@ -732,7 +732,9 @@ fn the_page_of_terms_has_every_front() {
 /// Lists of fronts that people read have the fronts of the program, and no other.
 #[test]
 fn lists_of_fronts_are_complete() {
-    let settings = "state: {directory: s}\npolicies: {directory: p}\nargocd: {server: 'https://argocd.example'}";
+    // With every section that adds a front.
+    let settings = "state: {directory: s}\npolicies: {directory: p}\nargocd: {server: 'https://argocd.example'}\n\
+        applications: {}\nkubernetes: {publicURL: 'https://tollgate.example/k8s-proxy/'}\nstore: {url: 'sqlite:s.db'}";
     let config = raw::parse(settings, "t.yaml", Path::new("/")).value.unwrap();
     let routes = tollgate_gateway::routes(&config);
     let mut names: BTreeSet<&str> = routes.iter().map(|route| route.front).collect();

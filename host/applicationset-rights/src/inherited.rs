@@ -8,7 +8,7 @@
 //! every Application that it could have. So does one that owns an Application outside its project:
 //! a user who creates an Application chooses which set it names as its owner.
 //!
-//! Source: Argo CD, `docs/proposals/backend-support-appset.md`.
+//! Source: `argo-cd/docs/proposals/backend-support-appset.md`.
 
 use std::collections::BTreeSet;
 

@@ -131,7 +131,7 @@ impl<'a> Captures<'a> {
     /// [`Self::name`], decoded once. `None` if it is empty or longer than `most` bytes.
     ///
     /// # Errors
-    /// It is not UTF-8. Whoever calls this has checked the path with [`tollgate_proxy::target::check_path`],
+    /// It is not UTF-8. A caller has checked the path with [`tollgate_proxy::target::check_path`],
     /// which refuses what could be decoded twice.
     pub fn decoded_name(&self, most: usize) -> Result<Option<String>, Error> {
         let name = percent_encoding::percent_decode_str(self.name());

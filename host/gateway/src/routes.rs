@@ -6,7 +6,7 @@ use crate::fronts;
 use tollgate_argocd_fronts::is_argocd;
 use tollgate_config::Config;
 use tollgate_front::ApplicationSetsServer;
-use tollgate_front::path::PathLine;
+use tollgate_front::path::{Answerer, PathLine};
 
 /// A row of the table of routes: what a front serves at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -27,26 +27,26 @@ pub struct RouteLine {
 /// All routes, front by front. No two fronts have the same path, but for argocd-server, which serves what no other does.
 /// Paths that it takes from the others are left out.
 pub fn routes(config: &Config) -> Vec<RouteLine> {
-    let of_front = |(front, lines): (&'static str, Vec<_>)| {
-        lines.into_iter().map(move |line: PathLine| RouteLine {
+    let sets = ApplicationSetsServer::of(config);
+    let argocd_has_root = config.argocd.as_ref().is_some_and(|argocd| argocd.root_path.is_none());
+    let is_taken = |line: &PathLine| {
+        argocd_has_root
+            && line.path.starts_with('/')
+            && line.answerer != Answerer::Cluster
+            && is_argocd(&line.path, sets)
+    };
+    let of_front = |(front, lines): (&'static str, Vec<PathLine>)| {
+        let kept = lines.into_iter().filter(|line| !is_taken(line));
+        kept.map(move |line| RouteLine {
             front,
             methods: line.methods,
             path: line.path,
             answered_by: line.answerer.to_string(),
             open: line.is_open,
         })
+        .collect::<Vec<_>>()
     };
-    let mut all: Vec<RouteLine> = fronts::paths(config).into_iter().flat_map(of_front).collect();
-    if let Some(argocd) = &config.argocd
-        && argocd.root_path.is_none()
-    {
-        let sets = ApplicationSetsServer::of(config);
-        let is_taken = |line: &RouteLine| {
-            line.path.starts_with('/') && !fronts::leads_into_cluster(&line.path) && is_argocd(&line.path, sets)
-        };
-        all.retain(|line| !is_taken(line));
-    }
-    all
+    fronts::paths(config).into_iter().flat_map(of_front).collect()
 }
 
 #[cfg(test)]

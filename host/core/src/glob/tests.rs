@@ -282,7 +282,7 @@ fn witnesses_match_their_pattern_and_common_ones_match_both() {
     assert!(meet("{a,b}*", "{b,c}d").is_some());
 }
 
-/// Characters beside the surrogates, which are none, and at both ends of Unicode are told apart as well.
+/// Characters beside the surrogates, which are none, and at both ends of Unicode are different as well.
 #[test]
 fn inclusion_holds_for_every_character_at_the_border_of_a_range() {
     let borders = [
