@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use crate::body::{Content, WithoutEmpty, no_content};
 use crate::connections::Connections;
-use crate::peers::{CertificateHash, Identity, IdentityError, NO_ANSWER, SESSION, STREAMS};
+use crate::peers::{CONNECTION, CertificateHash, NO_ANSWER, ReplicaKey, ReplicaKeyError, STREAMS};
 use crate::registry::Expected;
 use crate::serve::{copy_upgraded, server_builder};
 use crate::unproved::Unproved;
@@ -39,16 +39,16 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// - `drain`: how long a replica that stops may take to end what it has open.
 ///
 /// # Errors
-/// [`IdentityError`].
+/// [`ReplicaKeyError`].
 pub async fn serve(
     listener: TcpListener,
-    identity: Arc<Identity>,
+    own_key: Arc<ReplicaKey>,
     connections: Arc<Connections>,
     drain: Duration,
-) -> Result<Infallible, IdentityError> {
+) -> Result<Infallible, ReplicaKeyError> {
     let peers = connections.peers.certificates();
     let unproved = Arc::new(Unproved::default());
-    let acceptor = TlsAcceptor::from(Arc::new(identity.server_config(peers.clone())?));
+    let acceptor = TlsAcceptor::from(Arc::new(own_key.server_config(peers.clone())?));
     let mut serving = tokio::task::JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -135,7 +135,7 @@ async fn serve_peer(
 }
 
 async fn forward(connections: &Connections, mut request: Request<Incoming>) -> Response<Content> {
-    let session = request.headers_mut().remove(SESSION);
+    let session = request.headers_mut().remove(CONNECTION);
     let session = session.and_then(|session| Uuid::try_parse_ascii(session.as_bytes()).ok());
     let chosen = session.and_then(|session| connections.sender_of(session));
     let (mut sender, permit) = match chosen {
@@ -198,15 +198,15 @@ mod tests {
     use super::serve;
     use crate::connections::Connections;
     use crate::peers::tls::server_name;
-    use crate::peers::{Identity, Replica};
+    use crate::peers::{Replica, ReplicaKey};
     use crate::registry::Registry;
     use crate::tests::Memory;
     use crate::unproved::STRANGERS_OF_CLIENT;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Connects as this replica to one with that identity. It is served once the first frame has come.
-    async fn connect(own: &Identity, other: &Identity, address: SocketAddr) -> TlsStream<TcpStream> {
+    /// Connects as this replica to one with that key. It is served once the first frame has come.
+    async fn connect(own: &ReplicaKey, other: &ReplicaKey, address: SocketAddr) -> TlsStream<TcpStream> {
         let config = own.client_config(other.certificate()).unwrap();
         let tcp = TcpStream::connect(address).await.unwrap();
         let connecting = TlsConnector::from(Arc::new(config)).connect(server_name().unwrap(), tcp);
@@ -215,16 +215,16 @@ mod tests {
         stream
     }
 
-    fn replica(identity: &Identity, id: u128) -> Replica {
+    fn replica(own_key: &ReplicaKey, id: u128) -> Replica {
         Replica {
             id: Uuid::from_u128(id),
             url: Url::parse("https://127.0.0.1:1").unwrap(),
-            certificate: identity.certificate(),
+            certificate: own_key.certificate(),
         }
     }
 
     /// Serves as this replica.
-    async fn start(own: &Arc<Identity>, connections: &Arc<Connections>) -> (SocketAddr, AbortHandle) {
+    async fn start(own: &Arc<ReplicaKey>, connections: &Arc<Connections>) -> (SocketAddr, AbortHandle) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (own, connections) = (Arc::clone(own), Arc::clone(connections));
@@ -234,10 +234,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_a_removed_replica_has_open_ends() {
-        let [own, gone, stays] = [(); 3].map(|()| Arc::new(Identity::generate().unwrap()));
+        let [own, gone, stays] = [(); 3].map(|()| Arc::new(ReplicaKey::generate().unwrap()));
         let connections = Arc::new(Connections::default());
         let peers = &connections.peers;
-        peers.set_identity(Arc::clone(&own));
+        peers.set_key(Arc::clone(&own));
         peers.set(vec![replica(&gone, 1), replica(&stays, 2)], Vec::new());
         let (address, serving) = start(&own, &connections).await;
 
@@ -257,11 +257,11 @@ mod tests {
 
     #[tokio::test]
     async fn strangers_keep_no_replica_out() {
-        let [own, known, unknown] = [(); 3].map(|()| Arc::new(Identity::generate().unwrap()));
+        let [own, known, unknown] = [(); 3].map(|()| Arc::new(ReplicaKey::generate().unwrap()));
         let registry = Arc::new(Memory::default());
         let connections = Arc::new(Connections::default());
         connections.set_registry(Arc::clone(&registry) as Arc<dyn Registry>);
-        connections.peers.set_identity(Arc::clone(&own));
+        connections.peers.set_key(Arc::clone(&own));
         connections.peers.set(vec![replica(&known, 1)], Vec::new());
         let (address, serving) = start(&own, &connections).await;
 

@@ -26,10 +26,10 @@ mod link;
 pub(crate) mod tls;
 
 use link::Link;
-pub use tls::{CertificateHash, Identity, IdentityError};
+pub use tls::{CertificateHash, ReplicaKey, ReplicaKeyError};
 
 /// Names the connection at the replica that has it.
-pub(crate) const SESSION: HeaderName = HeaderName::from_static("tollgate-session");
+pub(crate) const CONNECTION: HeaderName = HeaderName::from_static("tollgate-session");
 
 /// Why a replica has no answer of an agent: `absent`, `busy` or `broken`.
 pub(crate) const NO_ANSWER: HeaderName = HeaderName::from_static("tollgate-no-answer");
@@ -69,21 +69,21 @@ pub struct Peers {
 
 #[derive(Debug, Default)]
 struct State {
-    identity: Option<Arc<Identity>>,
+    own_key: Option<Arc<ReplicaKey>>,
     links: HashMap<Uuid, Link>,
     agents: HashMap<Arc<str>, Vec<RemoteAgent>>,
 }
 
 /// A connection of an agent at another replica.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Session(Uuid);
+pub(crate) struct RemoteConnection(Uuid);
 
-impl Session {
+impl RemoteConnection {
     /// Names the connection in a request to its replica.
     pub(crate) fn name<B>(self, request: &mut Request<B>) {
         let mut buffer = Uuid::encode_buffer();
         if let Ok(value) = HeaderValue::from_str(self.0.hyphenated().encode_lower(&mut buffer)) {
-            request.headers_mut().insert(SESSION, value);
+            request.headers_mut().insert(CONNECTION, value);
         }
     }
 }
@@ -99,8 +99,8 @@ pub(crate) fn no_answer<B>(response: &Response<B>) -> Option<RequestError> {
 
 impl Peers {
     /// Sets who this process is to its peers. Without it, it has none.
-    pub fn set_identity(&self, identity: Arc<Identity>) {
-        self.state().identity = Some(identity);
+    pub fn set_key(&self, own_key: Arc<ReplicaKey>) {
+        self.state().own_key = Some(own_key);
     }
 
     /// Sets which other replicas there are, and which agents are connected to them. Connects to new ones,
@@ -109,12 +109,12 @@ impl Peers {
         let certificates = replicas.iter().map(|replica| replica.certificate).collect();
         self.certificates.send_replace(certificates);
         let mut state = self.state();
-        let Some(identity) = state.identity.clone() else { return };
+        let Some(own_key) = state.own_key.clone() else { return };
         let links = &mut state.links;
         links.retain(|_, link| replicas.contains(&link.replica));
         for replica in replicas {
             let id = replica.id;
-            links.entry(id).or_insert_with(|| Link::start(replica, &identity));
+            links.entry(id).or_insert_with(|| Link::start(replica, &own_key));
         }
         let mut by_server: HashMap<Arc<str>, Vec<RemoteAgent>> = HashMap::new();
         for agent in agents {
@@ -163,7 +163,7 @@ impl Peers {
     pub(crate) fn choose(
         &self,
         server: &str,
-    ) -> Result<(SendRequest<RequestBody>, Session, StreamPermit), RequestError> {
+    ) -> Result<(SendRequest<RequestBody>, RemoteConnection, StreamPermit), RequestError> {
         let state = self.state();
         let agents = state.agents.get(server).into_iter().flatten();
         let usable = agents.filter_map(|agent| {
@@ -173,7 +173,7 @@ impl Peers {
         let count = |(_, _, streams): &(_, _, &Arc<AtomicUsize>)| streams.load(Ordering::Relaxed);
         let (sender, session, streams) = usable.min_by_key(count).ok_or(RequestError::Absent)?;
         let permit = StreamPermit::take(streams, STREAMS)?;
-        Ok((sender, Session(session), permit))
+        Ok((sender, RemoteConnection(session), permit))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -29,8 +29,8 @@ use crate::body::{Content, WithoutEmpty, no_content};
 use crate::file::ReadError;
 use crate::health::{self, Progress};
 use crate::hello::{Challenge, Channel, MESSAGE_BYTES, Refused, Status};
-use crate::identity::Identity;
 use crate::key::{NoKey, SigningKey};
+use crate::key_holder::KeyHolder;
 use crate::settings::{KeySettings, Settings};
 use crate::{dial, limits, wire};
 use tollgate_core::header_map::retain;
@@ -77,7 +77,7 @@ const CONNECTIONS: usize = 2;
 /// An agent. It runs as long as [`Agent::run`] is polled.
 #[derive(Debug)]
 pub struct Agent {
-    identity: Identity,
+    keys: KeyHolder,
     allow: AllowList,
     api_server: ApiServer,
     gateway: dial::Gateway,
@@ -153,18 +153,18 @@ impl Agent {
     pub fn new(settings: Settings) -> Result<Self, StartError> {
         let api_server = ApiServer::new(&settings.api_server)?;
         let gateway = dial::Gateway::new(&settings)?;
-        let identity = match settings.key {
-            KeySettings::Secret { name, rotate_every } => Identity::in_secret(name, rotate_every, settings.cluster),
+        let keys = match settings.key {
+            KeySettings::Secret { name, rotate_every } => KeyHolder::in_secret(name, rotate_every, settings.cluster),
             KeySettings::File(file) => {
                 let pem = std::fs::read_to_string(&file).map_err(ReadError::of(&file));
                 let pem = SecretString::from(pem.map_err(StartError::ReadKey)?);
                 let path = file.display().to_string();
                 let key = SigningKey::from_pem(&pem).map_err(|source| StartError::Key { path, source })?;
-                Identity::fixed(key, settings.cluster)
+                KeyHolder::fixed(key, settings.cluster)
             }
         };
         Ok(Self {
-            identity,
+            keys,
             allow: settings.allow,
             api_server,
             gateway,
@@ -250,8 +250,8 @@ impl Agent {
         &self,
     ) -> Result<(impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Channel), Box<dyn std::error::Error + Send + Sync>>
     {
-        self.identity.load(&self.api_server).await?;
-        let introduction = self.identity.introduction().await;
+        self.keys.load(&self.api_server).await?;
+        let introduction = self.keys.introduction().await;
         Ok(self.gateway.connect(introduction).await?)
     }
 
@@ -280,7 +280,7 @@ impl Agent {
         match (state.refused, ended) {
             (Some(Refused { reason, message }), _) => {
                 tracing::error!(gateway = %self.gateway, %reason, "the gateway refuses this connector: {message}");
-                if let Err(error) = self.identity.refused(&self.api_server, &reason).await {
+                if let Err(error) = self.keys.refused(&self.api_server, &reason).await {
                     tracing::error!(%error, "the connector's key cannot be read");
                 }
             }
@@ -357,7 +357,7 @@ impl Agent {
         if is_duplicate {
             return status_only(StatusCode::CONFLICT);
         }
-        match self.identity.proof(challenge, channel).await {
+        match self.keys.proof(challenge, channel).await {
             Some(proof) => json(StatusCode::OK, &proof),
             None => status_only(StatusCode::SERVICE_UNAVAILABLE),
         }
@@ -384,7 +384,7 @@ impl Agent {
                 });
                 json(
                     StatusCode::OK,
-                    &self.identity.answer_status(&self.api_server, &status).await,
+                    &self.keys.answer_status(&self.api_server, &status).await,
                 )
             }
             "/refused" => {

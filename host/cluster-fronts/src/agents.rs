@@ -23,7 +23,7 @@ use uuid::Uuid;
 use tollgate_front::{Front, RequestContext, Services};
 
 use tollgate_agent::connections::JoinedKeys;
-use tollgate_agent::peers::{CertificateHash, Identity, RemoteAgent, Replica};
+use tollgate_agent::peers::{CertificateHash, RemoteAgent, Replica, ReplicaKey};
 use tollgate_agent::registry::{AgentEvent, AgentIdentity, Expected, JoinRequest, Registry, RegistryError};
 use tollgate_agent::status::AgentStatus;
 use tollgate_agent::{Connections, peer_listener};
@@ -345,15 +345,15 @@ async fn listen(
         ),
         None => Url::parse(&format!("https://{address}"))?,
     };
-    let identity = Arc::new(Identity::generate()?);
-    connections.peers.set_identity(Arc::clone(&identity));
+    let own_key = Arc::new(ReplicaKey::generate()?);
+    connections.peers.set_key(Arc::clone(&own_key));
     let replica = StoredReplica {
         id: connections.replica,
         url: url.to_string(),
-        certificate: identity.certificate().0,
+        certificate: own_key.certificate().0,
     };
     tracing::info!(listen = %address, %url, replica = %replica.id, "listening for other replicas");
-    let serving = peer_listener::serve(listener, identity, Arc::clone(connections), drain);
+    let serving = peer_listener::serve(listener, own_key, Arc::clone(connections), drain);
     helpers.spawn(async move {
         let Err(error) = serving.await;
         tracing::error!(%error, "other replicas cannot be served");

@@ -27,7 +27,7 @@ pub struct AgentSender {
     #[debug(skip)]
     sender: SendRequest<RequestBody>,
     /// The connection at another replica.
-    remote: Option<peers::Session>,
+    remote: Option<peers::RemoteConnection>,
 }
 
 impl AgentClient {

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Identity, Replica, tls};
+use super::{Replica, ReplicaKey, tls};
 use crate::dial::{BoxError, connect_tcp};
 use crate::request::{RequestBody, client_builder};
 
@@ -38,9 +38,9 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn start(replica: Replica, identity: &Identity) -> Self {
+    pub(super) fn start(replica: Replica, own_key: &ReplicaKey) -> Self {
         let sender = Sender::default();
-        let config = identity.client_config(replica.certificate);
+        let config = own_key.client_config(replica.certificate);
         let task = tokio::spawn(keep(replica.clone(), config, Arc::clone(&sender)));
         Self {
             replica,

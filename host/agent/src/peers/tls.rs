@@ -27,9 +27,9 @@ impl CertificateHash {
     }
 }
 
-/// Why a process has no identity.
+/// Why a process has no key for its peers.
 #[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
+pub enum ReplicaKeyError {
     /// No certificate can be made.
     #[error("no certificate for peers can be made: {0}")]
     Certificate(#[from] rcgen::Error),
@@ -40,19 +40,19 @@ pub enum IdentityError {
 
 /// The key of this process, by which its peers know it. It is never stored.
 #[derive(derive_more::Debug)]
-#[debug("Identity")]
-pub struct Identity {
+#[debug("ReplicaKey")]
+pub struct ReplicaKey {
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
     provider: Arc<CryptoProvider>,
 }
 
-impl Identity {
+impl ReplicaKey {
     /// Makes a key and a certificate.
     ///
     /// # Errors
-    /// [`IdentityError`].
-    pub fn generate() -> Result<Self, IdentityError> {
+    /// [`ReplicaKeyError`].
+    pub fn generate() -> Result<Self, ReplicaKeyError> {
         let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()])?;
         Ok(Self {
             certificate: made.cert.der().clone(),

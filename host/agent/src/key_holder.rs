@@ -50,9 +50,9 @@ pub(crate) enum Error {
     Random(#[from] NoKey),
 }
 
-/// Who the agent is.
+/// The key that this connector proves itself by, where it is kept, and what it says of itself.
 #[derive(Debug)]
-pub(crate) struct Identity {
+pub(crate) struct KeyHolder {
     source: Source,
     cluster: String,
     /// This process.
@@ -79,7 +79,7 @@ struct Keys {
     resource_version: String,
 }
 
-impl Identity {
+impl KeyHolder {
     pub(crate) fn fixed(key: SigningKey, cluster: String) -> Self {
         Self::new(Source::Fixed(Box::new(key)), cluster)
     }
