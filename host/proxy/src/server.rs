@@ -264,6 +264,7 @@ impl Server {
             protocol,
             counters,
         } = self;
+        // `drain` acquires all permits at once, of which tokio takes no more than fit into a `u32`.
         let capacity = u32::try_from(limits.connections).unwrap_or(u32::MAX).max(1);
         let slots = Arc::new(Semaphore::new(usize::try_from(capacity).unwrap_or(usize::MAX)));
         counters.limit.set(i64::from(capacity));
@@ -287,6 +288,7 @@ impl Server {
                         let address_permit = match shared.clients.admit(address.ip()) {
                             Ok(permit) => permit,
                             Err(error) => {
+                                // At `debug`, because anybody can cause any number of these.
                                 tracing::debug!(%address, %error, "connection refused");
                                 continue;
                             }
@@ -343,6 +345,7 @@ async fn acquire_permit(slots: &Arc<Semaphore>, connections: &Connections) -> Ow
         if let Ok(permit) = slots.clone().try_acquire_owned() {
             return permit;
         }
+        // Only now, because an eviction looks at all connections while others wait for its lock.
         connections.evict();
         // There may be no idle connection yet, so it asks again after a while.
         if let Ok(Ok(permit)) = timeout(EVICTION_INTERVAL, slots.clone().acquire_owned()).await {

@@ -70,8 +70,10 @@ pub(super) async fn run<H: Handler>(
         Ok(Err(_)) => return tracing::error!("a tunnel is not on a connection of this server"),
         Err(error) => return tracing::debug!(%error, "connection ended before its tunnel began"),
     };
+    // The parser may have read the first bytes of the tunnel together with the head.
     let stream = parts.io.into_inner().into_tunnel(parts.read_buf, &shared.limits);
     let peer = Arc::new(Peer::in_tunnel(tunnel));
+    // Before the handshake, so that a tunnel on which nothing comes can be evicted.
     let _registration = shared.clients.connections.register(&peer, &signals.evict);
     let detected = tokio::select! {
         biased;

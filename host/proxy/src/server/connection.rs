@@ -81,6 +81,7 @@ impl<H: Handler> ServerContext<H> {
             .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
             .max_concurrent_streams(limits.streams)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            // A stream whose upstream does not read holds only its own share of this window.
             .initial_connection_window_size(STREAM_WINDOW_BYTES * 4)
             .keep_alive_interval(PING)
             .keep_alive_timeout(limits.header_timeout);
@@ -132,6 +133,7 @@ pub(super) async fn run<H: Handler>(
     };
     let source = tokio::select! {
         biased;
+        // It is not registered yet, so nothing evicts it.
         () = signals.drain.cancelled() => return,
         source = timeout(bound, shared.clients.source(&mut stream, address)) => source,
     };
@@ -142,6 +144,7 @@ pub(super) async fn run<H: Handler>(
     };
     let peer = Arc::new(Peer::new(source, transport, signals.abort.clone(), slot));
     let registration = shared.clients.connections.register(&peer, &signals.evict);
+    // Not before: an eviction in between would close a connection on which a caller was authenticated.
     drop(arrival);
     let detect = async {
         match &shared.tls {
@@ -155,6 +158,7 @@ pub(super) async fn run<H: Handler>(
         detected = detect => detected,
     };
     let accepted = serve(&shared, detected, peer, &signals).await;
+    // A tunnel is registered by its own peer, because its requests count there.
     drop(registration);
     if let Some(accepted) = accepted {
         // Boxed: else each connection reserves memory for a tunnel.
@@ -181,6 +185,7 @@ pub(super) async fn serve<H: Handler>(
             serve_http2(shared, io, client, signals).await;
         }
         Ok(ProtocolDetection::HeadTimeout(socket)) => {
+            // The response is dropped: there is no parser to send it, so `linger_close` sends a fixed one.
             let refusal = RequestReadError::HeadTimeout(shared.limits.header_timeout);
             drop(shared.handler.refuse(refusal, None, &client));
             let _ = timeout(LINGER, linger_close(ReadState::HeadTimeout, socket)).await;
@@ -218,8 +223,10 @@ async fn serve_http1<H: Handler>(
     let result = loop {
         tokio::select! {
             biased;
+            // First, so that a request that has arrived counts as open before the connection is judged idle.
             result = &mut connection => break result,
             () = evicting.as_mut(), if !shutting_down => {
+                // Nothing is in flight, and a graceful end would hold the permit until the client closes.
                 if can_evict_now(peer) {
                     return None;
                 }
@@ -244,6 +251,7 @@ async fn serve_http1<H: Handler>(
     let Some(io) = io else {
         return accepted.into_inner();
     };
+    // hyper calls an error of the response's content, such as an upstream that broke off, one of the user.
     let truncated = result.is_err_and(|error| error.is_user());
     if truncated && peer.is_http10() {
         // A regular end would make a truncated response look complete.
@@ -270,6 +278,7 @@ fn report<H: Handler>(shared: &ServerContext<H>, client: &Arc<Client>, io: &Chec
         // The parser has no other name for it.
         _ if error.is_parse_too_large() && error.to_string() == TARGET_TOO_LONG => RequestReadError::TargetTooLong,
         _ if error.is_parse_too_large() => RequestReadError::HeadTooLarge,
+        // Not malformed by itself: the parser failed on the invalid line that replaces the refused one.
         ReadState::Refused if error.is_parse() => RequestReadError::Ambiguous,
         _ if error.is_parse() => RequestReadError::Malformed,
         ReadState::Readable | ReadState::ClosedByClient if io.is_in_head() => {
@@ -284,6 +293,7 @@ fn report<H: Handler>(shared: &ServerContext<H>, client: &Arc<Client>, io: &Chec
 /// Sends a final response, if one is due, and waits for the client to close.
 async fn linger_close(state: ReadState, mut socket: Socket) {
     match state {
+        // No response is in flight, or nothing can follow that makes the kernel discard it.
         ReadState::ClosedByClient | ReadState::Idle => return,
         ReadState::HeadTimeout => {
             if socket.write_all(HEAD_TIMEOUT).await.is_err() {
@@ -328,6 +338,7 @@ async fn serve_http2<H: Handler>(
     let grace = shared.limits.write_stall;
     let mut overdue = interval(grace);
     let mut idle = interval(shared.limits.keep_alive);
+    // The first tick of an interval is immediate. It would close a connection whose first request is on its way.
     idle.reset();
     let mut started_before = 0;
     let result = loop {
@@ -346,6 +357,7 @@ async fn serve_http2<H: Handler>(
                 connection.as_mut().graceful_shutdown();
             }
             _ = idle.tick(), if !shutting_down => {
+                // Without the second condition, a client whose short requests fall between two ticks would be idle.
                 shutting_down = peer.open_requests() == 0 && peer.requests_started() == started_before;
                 started_before = peer.requests_started();
                 if shutting_down {
@@ -371,6 +383,7 @@ async fn answer<H: Handler>(
     request: Request<Incoming>,
     connects: Option<&OnceLock<Box<AcceptedConnect>>>,
 ) -> Result<Response<InFlightBody>, Infallible> {
+    // Before the first await: a connection is not evicted while a request counts as open.
     let mut open = InFlightRequest::new(connection);
     let (mut head, incoming) = request.into_parts();
     let http1 = head.version < Version::HTTP_2;
@@ -379,10 +392,12 @@ async fn answer<H: Handler>(
     }
     let switching = http1 && head.headers.contains_key(UPGRADE);
     let limits = &shared.limits;
+    // A `CONNECT` that does not pass this filter is refused by `check`, as are those of HTTP/2.
     let connects = connects.filter(|_| {
         head.method == Method::CONNECT && head.version == Version::HTTP_11 && shared.handler.accepts_connect()
     });
     let checked = match open.peer().is_refused() {
+        // The head ends before the refused fields, so even those that name the client may be missing.
         true => Err(RequestReadError::Ambiguous),
         false => open
             .identify(&shared.clients, &mut head)
@@ -436,6 +451,7 @@ fn check(
     if count > allowed {
         return Err(RequestReadError::TooManyFields { count, allowed });
     }
+    // Chunked content announces no length. `Body::upload` counts it as it comes.
     let (bytes, allowed) = (incoming.size_hint().lower(), limits.body_bytes);
     if bytes > allowed {
         return Err(RequestReadError::ContentTooLong { bytes, allowed });

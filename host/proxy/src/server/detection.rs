@@ -89,6 +89,7 @@ pub(super) async fn sniff(mut stream: TcpStream, bound: Duration) -> io::Result<
     match sniffed {
         Ok(Ok(true)) => Ok(ProtocolDetection::Http2(socket, read)),
         Ok(Ok(false)) => Ok(ProtocolDetection::Http1(socket, read)),
+        // Who sent nothing, such as a probe of a load balancer, made no request that is answered or recorded.
         Ok(Err(error)) if silent => Err(error),
         Err(elapsed) if silent => Err(elapsed.into()),
         Ok(Err(_)) => Ok(ProtocolDetection::IncompleteHead),

@@ -133,6 +133,7 @@ impl FramingValidator {
 
     fn take_line<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let end = memchr::memchr(b'\n', bytes);
+        // Checked before anything is kept, so `partial` cannot exceed the bound.
         if self.partial.len() + end.unwrap_or(bytes.len()) > self.max_line_bytes() {
             return self.too_long();
         }
@@ -148,6 +149,7 @@ impl FramingValidator {
             let mut whole = std::mem::take(&mut self.partial);
             whole.extend_from_slice(line);
             self.line(&whole)?;
+            // The allocation is used again by the next line that arrives in pieces.
             whole.clear();
             self.partial = whole;
         }
@@ -174,7 +176,9 @@ impl FramingValidator {
     }
 
     fn line(&mut self, line: &[u8]) -> Option<()> {
+        // RFC 9112, section 2.2, lets a reader take a bare LF as the end of a line, or not.
         let line = line.strip_suffix(b"\r")?;
+        // A bare CR is a blank to some readers, and the end of a line to others.
         if memchr::memchr(b'\r', line).is_some() {
             return None;
         }
@@ -232,6 +236,7 @@ impl Framing {
     fn note(&mut self, name: &[u8], value: &[u8]) -> Option<()> {
         match name.len() {
             14 if name.eq_ignore_ascii_case(b"content-length") => {
+                // RFC 9112, section 6.3, lets a recipient use one of them, and the upstream may use the other.
                 if self.length.is_some() || self.chunked {
                     return None;
                 }
@@ -255,6 +260,8 @@ fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let colon = memchr::memchr(b':', line)?;
     let (name, value) = line.split_at_checked(colon)?;
     let blank = |byte: Option<&u8>| matches!(byte, None | Some(b' ' | b'\t'));
+    // A blank first folds the line into the one before; a blank before the colon makes another name to some
+    // readers. Source: RFC 9112, sections 5.1 and 5.2.
     if blank(name.first()) || blank(name.last()) {
         return None;
     }
@@ -262,6 +269,7 @@ fn field(line: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn length(value: &[u8]) -> Option<u64> {
+    // Digits only: some parsers take `+3` or `3, 3` as well, and others fail or read another number.
     let digits = !value.is_empty() && value.len() <= LENGTH_DIGITS && value.iter().all(u8::is_ascii_digit);
     digits.then(|| {
         value
@@ -271,6 +279,7 @@ fn length(value: &[u8]) -> Option<u64> {
 }
 
 fn chunk_size(line: &[u8]) -> Option<u64> {
+    // Unknown extensions have to be ignored. Source: RFC 9112, section 7.1.1.
     let size = line.split(|byte| *byte == b';').next()?;
     if size.is_empty() || size.len() > CHUNK_DIGITS {
         return None;

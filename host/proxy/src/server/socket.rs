@@ -126,6 +126,7 @@ impl CheckedStream {
         let Some(checks) = &mut self.checks else {
             return Poll::Pending;
         };
+        // The client waits for a response then. Content that it still sends has its own timeout in `Body`.
         if checks.peer.open_requests() > 0 {
             return Poll::Pending;
         }
@@ -158,6 +159,7 @@ impl CheckedStream {
             self.write_refusal(buf);
             return;
         }
+        // A head keeps its deadline until it ends, so a client cannot stretch it by single bytes (Slowloris).
         if checks.framing.phase() != RequestPhase::Head {
             checks.head.stop();
         }
@@ -186,6 +188,7 @@ impl CheckedStream {
 impl AsyncRead for CheckedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        // The transport is not read again. After the last refusal byte the parser sees the end of the stream.
         if this.state == ReadState::Refused {
             this.write_refusal(buf);
             return Poll::Ready(Ok(()));
@@ -196,6 +199,7 @@ impl AsyncRead for CheckedStream {
         };
         read?;
         if buf.filled().len() == start {
+            // Reading nothing into a full buffer does not mean that the client has closed.
             if buf.remaining() > 0 {
                 this.state = ReadState::ClosedByClient;
             }
