@@ -136,6 +136,7 @@ impl ClientReader {
             Source::Unspecified => (socket, false),
             Source::Client(address) => (address, self.trusted.contains(address.ip())),
         };
+        // `admit` counted nothing, because the socket is the proxy's. The client is known only here.
         let is_counted = source != Source::Unspecified && !is_trusted_proxy;
         Ok(ConnectionSource {
             address,
@@ -158,6 +159,7 @@ impl ClientReader {
             host,
         } = forwarded::read(&head.headers, &self.trusted)?;
         if let Some(host) = host {
+            // The replaced authority must be valid as well: later checks see only the new one.
             target::authority(&head.method, &head.uri, &head.headers)?;
             replace_authority(head, host)?;
         }
@@ -165,10 +167,12 @@ impl ClientReader {
             return Ok(());
         }
         let address = address.unwrap_or(client.address);
+        // A chain of trusted proxies only is the request of a proxy, whose connections do not count either.
         let is_counted = !self.trusted.contains(address);
         let permit = is_counted.then(|| self.connections.try_acquire(address)).flatten();
         let is_one_too_many = is_counted && permit.is_none();
         let transport = transport.unwrap_or(client.transport);
+        // Also of a request that is refused, so that its record names the client and not the proxy.
         *client = Arc::new(Client::new(Arc::clone(&client.peer), address, transport, permit));
         match is_one_too_many {
             true => Err(Error::TooManyOfAddress),
@@ -183,6 +187,7 @@ impl Client {
     pub(crate) fn of_connection(peer: Arc<Peer>) -> Self {
         let address = match &peer.tunnel {
             Some(tunnel) => tunnel.client.address,
+            // A dual-stack socket has IPv4 clients as `::ffff:192.0.2.1`. They must be one client everywhere.
             None => peer.address.ip().to_canonical(),
         };
         let transport = peer.transport;
@@ -262,6 +267,7 @@ impl Client {
 fn replace_authority(head: &mut request::Parts, host: HeaderValue) -> Result<(), target::Error> {
     head.headers.insert(HOST, host);
     if head.uri.authority().is_some() {
+        // An absolute URI would keep the former authority, and take precedence over `Host` at the next reader.
         let path = head.uri.path_and_query().cloned().ok_or(target::Error::Target)?;
         head.uri = Uri::from(path);
     }

@@ -119,6 +119,7 @@ pub fn authority<'a>(method: &Method, uri: &'a Uri, headers: &'a HeaderMap) -> R
     }
     let named = match (host, uri.authority()) {
         (Some(host), Some(authority)) if host.eq_ignore_ascii_case(authority.as_str()) => host,
+        // RFC 9112, section 3.2.2, lets the target win. A reader that takes `Host` would see another one.
         (Some(_), Some(_)) => return Err(Error::HostAmbiguous),
         (Some(host), None) => host,
         (None, Some(authority)) => authority.as_str(),
@@ -151,6 +152,7 @@ pub(crate) fn connect_authority(uri: &Uri, headers: &HeaderMap) -> Result<Author
         return Err(Error::HostAmbiguous);
     }
     let is_empty = headers.get_all(CONTENT_LENGTH).iter().all(|length| length == "0");
+    // Both fields, because one reader frames content by the first, and another by the second.
     if !is_empty || headers.contains_key(TRANSFER_ENCODING) {
         return Err(Error::ConnectContent);
     }
@@ -308,6 +310,7 @@ fn check(path: &str, reader: Reader) -> Result<(), Error> {
                     value => value,
                 }
             }
+            // Readers that follow the URL Standard take it for a slash.
             b'\\' => return Err(Error::Backslash),
             0..=0x20 | 0x7f => return Err(Error::Control),
             0x80.. => return Err(Error::NotUtf8),
@@ -330,6 +333,7 @@ fn check(path: &str, reader: Reader) -> Result<(), Error> {
     if segment.length > 0 {
         segment.end()?;
     }
+    // Only encoded bytes can break UTF-8 here, so most paths need no decoding.
     let utf8 = !encoded_high || percent_encoding::percent_decode_str(path).decode_utf8().is_ok();
     if utf8 { Ok(()) } else { Err(Error::NotUtf8) }
 }

@@ -118,6 +118,7 @@ impl Connections {
                 return None;
             }
         }
+        // An evicted connection counts until it has closed, so a client may exceed its limit for a moment.
         table.by_client.insert(client, count + 1);
         drop(table);
         Some(AddressPermit {
@@ -206,6 +207,7 @@ impl ConnectionTable {
             })
             .collect();
         let share = bound.div_ceil(EVICTION_DIVISOR);
+        // Only which ones are the longest idle matters, and not their order.
         if idle.len() > share {
             idle.select_nth_unstable_by_key(share, |(is_authenticated, since, _)| (*is_authenticated, *since));
             idle.truncate(share);
@@ -230,6 +232,7 @@ impl Drop for AddressPermit {
         let mut table = self.connections.lock();
         if let Some(count) = table.by_client.get_mut(&self.client) {
             *count = count.saturating_sub(1);
+            // Else the map would grow with every address that ever connected.
             if *count == 0 {
                 table.by_client.remove(&self.client);
             }

@@ -97,6 +97,7 @@ fn by_forwarded(fields: &HeaderMap, trusted: &TrustedProxies) -> Result<Forwarde
     let Some((address, Element { proto, host, .. })) = chain.client()? else {
         return Err(Error::Syntax);
     };
+    // Of the client's element: those behind it tell how proxies reached each other.
     let transport = proto.map(|text| transport_of(text).ok_or(Error::Scheme(NAME)));
     let host = host.map(|text| host_of(text).ok_or(Error::Host(NAME)));
     Ok(ForwardedClient {
@@ -167,6 +168,7 @@ impl Node {
 }
 
 fn is_port(text: &str) -> bool {
+    // `parse` alone takes a sign.
     text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
@@ -205,6 +207,7 @@ impl<'a, T> Chain<'a, T> {
             Node::Address(address) => self.trusted.contains(address),
             Node::Hidden | Node::Malformed => false,
         };
+        // What is before the last untrusted address is the client's claim, and is replaced.
         if !is_proxy || self.client.is_none() {
             self.client = Some((node, with));
         }
@@ -245,6 +248,7 @@ fn transport_of(scheme: &str) -> Option<Transport> {
 
 fn host_of(text: &str) -> Option<HeaderValue> {
     crate::target::check_authority(text).ok()?;
+    // So that two fields that differ only in case do not contradict each other.
     HeaderValue::from_str(&text.to_ascii_lowercase()).ok()
 }
 

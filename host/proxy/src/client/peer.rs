@@ -82,6 +82,7 @@ impl Peer {
             permit,
         } = source;
         let slot = ConnectionSlot {
+            // The one of `source` is that of the client that the proxy names; there is none from `admit` then.
             address_permit: permit.or(slot.address_permit),
             ..slot
         };

@@ -64,6 +64,7 @@ pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Source
     };
     let length: [u8; 2] = length.try_into().map_err(|_| Error::Malformed)?;
     let bytes = usize::from(u16::from_be_bytes(length));
+    // Before the allocation: the length is the sender's, up to 64 KiB.
     if bytes > MAX_BYTES {
         return Err(Error::TooLong { bytes });
     }
@@ -72,6 +73,7 @@ pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Source
         .read_exact(header.get_mut(FIXED_BYTES..).unwrap_or_default())
         .await?;
     let (parsed, length) = ProxyHeader::parse(&header, CONFIG).map_err(|_| Error::Malformed)?;
+    // Else announced bytes that the crate does not count to the header would be dropped.
     if length != header.len() {
         return Err(Error::Malformed);
     }

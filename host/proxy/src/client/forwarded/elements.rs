@@ -49,6 +49,7 @@ fn element<'a>(text: &mut &'a str) -> Option<Element<'a>> {
             ("by", &mut element.by),
         ];
         if let Some((_, place)) = known.into_iter().find(|(known, _)| name.eq_ignore_ascii_case(known))
+            // Of two parameters with one name, readers choose differently.
             && place.replace(value).is_some()
         {
             return None;
