@@ -145,6 +145,7 @@ impl Signer {
     fn sign_at(&self, spec: &AssertionSpec, claims: &AssertionClaims<'_>, now: i64) -> Result<HeaderValue, Error> {
         let lifetime = i64::try_from(spec.lifetime.min(MAX_LIFETIME).as_secs())
             .unwrap_or_default()
+            // With less than a second, `exp` would be `now`, and the assertion would have ended already.
             .max(1);
         let exp = claims
             .caller_expires_at
@@ -201,6 +202,7 @@ impl Rotation {
             self.former = None;
         }
         if newest.header.kid == self.current.header.kid {
+            // The former key was put back before the next one signed.
             self.next = None;
             return;
         }

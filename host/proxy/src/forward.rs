@@ -134,6 +134,7 @@ impl Backend {
     ///
     /// Cancel safe: dropping the future drops the request.
     pub async fn forward(&self, outbound: Outbound, mut body: Body) -> Result<Response<Body>, Error> {
+        // SECURITY: the head has the fields and the credential of the upstream that it was sealed for.
         if !Arc::ptr_eq(outbound.upstream(), &self.upstream) {
             return Err(Error::WrongBackend);
         }
@@ -153,6 +154,7 @@ impl Backend {
         if let Some(signal) = &signal {
             signal
                 .signal
+                // The content cannot end itself while an HTTP/2 client opens no window: hyper does not poll it.
                 .close_on_end(Arc::clone(client.peer()) as Arc<dyn ClosableConnection>);
         }
         // The upload may outlast the response.
@@ -241,6 +243,7 @@ impl PendingResponse {
             };
             tokio::select! {
                 biased;
+                // A head that has arrived counts even at the deadline, because its content has the same one.
                 response = &mut self.call => return Ok(response),
                 () = sleep_until(next) => {}
             }

@@ -258,6 +258,7 @@ impl Metrics {
     /// Replaces, for each cluster, how many of the grants the gateway needs are given, missing
     /// and unknown.
     pub fn set_impersonation_grants<'a>(&self, clusters: impl Iterator<Item = (&'a str, [usize; 3])>) {
+        // Else a cluster that was removed would keep its last counts.
         self.impersonation.clear();
         for (cluster, counts) in clusters {
             for (state, count) in by_state(counts) {

@@ -431,6 +431,7 @@ impl Recorder {
     pub async fn flush(&self) {
         if let Some(tracing) = self.tracing.clone() {
             // A panic there is of no concern here.
+            // `Tracing::shutdown` blocks, and other requests still run.
             let _ = tokio::task::spawn_blocking(move || tracing.shutdown(SPANS_FLUSH)).await;
         }
         let Some(lines) = &self.lines else { return };
@@ -533,6 +534,7 @@ impl RecentRecords {
     fn amend(&mut self, id: Uuid, ended: Termination) {
         let record = self.position(id).and_then(|at| self.records.get_mut(at));
         if let Some(record) = record.filter(|record| record.outcome == Outcome::Allowed && record.ended.is_none()) {
+            // Who holds the record keeps it as it was.
             Arc::make_mut(record).ended = Some(ended);
         }
     }
@@ -659,6 +661,7 @@ impl OpenRecord {
 
     /// Puts back a record that [`OpenRecord::lend`] returned.
     pub fn restore(&mut self, lent: Self) {
+        // The empty record that this replaces writes nothing when it is dropped.
         *self = lent;
     }
 

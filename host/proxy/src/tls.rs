@@ -192,6 +192,7 @@ impl Certificates {
             Some(files) => read(files).map(|pair| self.store(pair)),
             None => Ok(false),
         };
+        // Before the first `?`, so that an unusable pair does not keep the authorities as they are.
         let clients = self.reload_clients();
         Ok(pair? | clients?)
     }
@@ -206,6 +207,7 @@ impl Certificates {
             // The sessions that clients could resume are in the former one, so they end with it.
             let acceptor = acceptor(&self.current, Some((&clients.file, &authorities)))?;
             self.acceptor.store(Arc::new(acceptor));
+            // Last: if there is no acceptor for them, the next reload has to find them changed again.
             clients.authorities.store(Arc::new(authorities));
         }
         Ok(is_changed)
@@ -220,6 +222,7 @@ impl Certificates {
     }
 
     fn store(&self, pair: CertifiedKey) -> bool {
+        // The key needs no comparison: `CertifiedKey::from_der` refuses one that is not the certificate's.
         let is_changed = pair.cert != self.current.0.load().cert;
         if is_changed {
             self.current.0.store(Arc::new(pair));

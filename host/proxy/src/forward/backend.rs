@@ -319,6 +319,7 @@ fn pool(spec: &ConnectionSpec, connector: Connector, pings: Pings) -> HttpClient
         .pool_max_idle_per_host(spec.max_idle_connections)
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
+        // `seal` has written `Host`. For argocd-server it is the one that the client named.
         .set_host(false)
         .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
         .http2_adaptive_window(false)
@@ -385,6 +386,7 @@ pub(super) struct TlsIdentity {
 impl Connector {
     fn new(spec: &ConnectionSpec, tls: TlsIdentity, versions: HttpVersions) -> Self {
         let mut tcp = HttpConnector::new_with_resolver(Resolver);
+        // TLS is added around it, so it gets `https` URLs too.
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         let liveness = Liveness::new(spec.keep_alive);

@@ -286,6 +286,7 @@ impl Body {
     /// # Errors
     /// [`Error::ContentTooLarge`], and the others as when content is forwarded.
     pub async fn buffer_all(mut self, max_bytes: u64) -> Result<Bytes, Error> {
+        // A client announces what it likes, so only a length within the bound is allocated at once.
         let length = self.size_hint().exact().filter(|length| *length <= max_bytes);
         let max_length = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         let mut whole = BytesMut::with_capacity(length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0));
@@ -446,6 +447,7 @@ impl Upload {
             return Poll::Ready(Some(Err(BodyError::ClientSilent(self.idle.bound))));
         };
         self.idle.stop();
+        // A client that never pauses is ended as well.
         if let Some(error) = self.end_watcher.as_ref().and_then(|end_watcher| end_watcher.past()) {
             return Poll::Ready(Some(Err(error)));
         }

@@ -68,6 +68,7 @@ impl Http2Pool {
         {
             clients.pop();
         }
+        // The first with room, so that the last clients run empty and can be dropped.
         let free = clients.iter().find(|pooled| pooled.count() < MAX_EXCHANGES_PER_CLIENT);
         let full = clients.len() >= MAX_CLIENTS;
         let least_busy = || clients.iter().min_by_key(|pooled| pooled.count());

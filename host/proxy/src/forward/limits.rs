@@ -156,6 +156,7 @@ impl Limiter {
             permit.refund();
             return Err(exceeded(LimitKind::ExtensionConcurrency, 0));
         }
+        // From here on, a dropped permit gives back the place in the extension too.
         permit.counts_extension = true;
         let Some(rate) = self.extension.rate else {
             return Ok(permit);
@@ -185,6 +186,7 @@ impl Limiter {
         let Some(shard) = self.shard(key) else { return Ok(None) };
         let mut persons = shard.lock().unwrap_or_else(PoisonError::into_inner);
         if persons.len() >= SHARD_PERSONS && !persons.contains_key(&key) {
+            // Only when the table is full, because it looks at every person while others wait for the shard.
             persons.retain(|_, person| person.open > 0 || person.theoretical_arrival > now);
             if persons.len() >= SHARD_PERSONS {
                 // Every remembered person has open requests or a used rate, so none can be

@@ -65,6 +65,7 @@ impl Tunnel {
         let backend = hyper::upgrade::on(&mut response);
         let (mut parts, _) = response.into_parts();
         clean_response(&mut parts.headers, &upstream.responder);
+        // Again, because `clean_response` removes what is hop-by-hop.
         parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         parts.headers.insert(UPGRADE, wanted);
         tokio::spawn(async move {
@@ -74,6 +75,7 @@ impl Tunnel {
             }
             let run = run(self.upgrade, backend, self.idle, traffic);
             tokio::select! {
+                // hyper gave the connection away, so a stop of the server does not reach it otherwise.
                 () = self.client.peer().closing.cancelled() => {}
                 () = ended(self.signal.as_ref()) => {}
                 _ = timeout(self.lifetime, run) => {}
@@ -140,6 +142,7 @@ impl Activity {
         let elapsed = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last.store(elapsed, Ordering::Relaxed);
         if bytes.is_empty() && !self.half_closed.swap(true, Ordering::AcqRel) {
+            // The allowed silence is shorter from here on, and the wait began with the longer one.
             self.changed.notify_one();
         }
     }

@@ -127,6 +127,7 @@ pub fn clean_for(head: request::Parts, allowed: ClientFields<'_>) -> Result<Clea
         None => HeaderValue::from_str(uri.authority().map_or("", |authority| authority.as_str()))
             .map_err(|_| crate::target::Error::HostInvalid)?,
     };
+    // This and what follows is read before the fields that say it are removed.
     let upgrade = requested_upgrade(version, &method, &fields)?
         .and_then(|protocol| extensions.remove::<OnUpgrade>().map(|upgrade| (protocol, upgrade)));
     let accepts_trailers = lists(&fields, &TE, "trailers");
@@ -187,6 +188,7 @@ pub(super) fn joined(fields: &HeaderMap, name: &HeaderName) -> Option<HeaderValu
 
 fn remove_foreign(fields: &mut HeaderMap, allowed: ClientFields<'_>) -> Result<(), Error> {
     retain(fields, |name| allowed.contains(name));
+    // Only of the fields that are left, because the others are not forwarded.
     let is_utf8 = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
     match fields.iter().find(|(_, value)| !is_utf8(value)) {
         Some((name, _)) => Err(Error::NotUtf8(name.clone())),
@@ -213,6 +215,8 @@ pub(super) fn remove_named_by_connection(fields: &mut HeaderMap) -> Result<(), E
 
 fn requested_upgrade(version: Version, method: &Method, fields: &HeaderMap) -> Result<Option<Protocol>, Error> {
     let mut lines = fields.get_all(UPGRADE).iter();
+    // A server may ignore `Upgrade`, so what is not supported is an ordinary request. Source: RFC 9110,
+    // section 7.8.
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return Ok(None);
     };
@@ -222,6 +226,7 @@ fn requested_upgrade(version: Version, method: &Method, fields: &HeaderMap) -> R
     if version != Version::HTTP_11 || !lists(fields, &CONNECTION, "upgrade") {
         return Ok(None);
     }
+    // Source: RFC 6455, section 4.1. SPDY has no such rule, and clients open it with `POST`.
     if protocol == Protocol::WebSocket && method != Method::GET {
         return Ok(None);
     }

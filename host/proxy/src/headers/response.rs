@@ -224,6 +224,7 @@ fn is_cookie_of(extension: &str, cookie: &HeaderValue) -> bool {
 
 /// `name` or `name` with a separator and more behind it.
 fn is_name_of(extension: &str, name: &[u8]) -> bool {
+    // The names overlap: `argocd.token` would belong to an extension named `argocd`.
     let is_session = SESSION_COOKIES.iter().any(|session| {
         name.get(..session.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(session.as_bytes()))

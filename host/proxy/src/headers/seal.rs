@@ -260,6 +260,7 @@ impl CleanedRequest {
         }
         fields.reserve(16 + upstream.headers.len());
         // A plugin may have set a field that is configured for the service; the configured one wins.
+        // Before the host's own fields, so that `put` refuses a configured name that is among them.
         for (name, value) in &upstream.headers {
             fields.insert(name.clone(), value.clone());
         }
@@ -349,6 +350,7 @@ fn put_identity(
     }
     match request_header {
         RequestHeader::Absent => Ok(()),
+        // A backend that finds no user there could take the gateway, whose certificate it sees, for the caller.
         RequestHeader::Sent if remote.is_empty() => Err(Error::Nameless),
         RequestHeader::Sent => {
             // One name may have several lines, so this appends; the names were

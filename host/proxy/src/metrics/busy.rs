@@ -52,6 +52,7 @@ fn begin() {
 }
 
 fn end() {
+    // A thread may park without having been woken, for example after it has started.
     if let Some(since) = SINCE.take() {
         BUSY.observe(cpu_time().saturating_sub(since).as_secs_f64());
     }

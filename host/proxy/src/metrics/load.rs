@@ -208,6 +208,7 @@ impl LoadMetrics {
         self.cluster_connectors.clear();
         for (cluster, connectors) in clusters {
             let gauge = self.cluster_connectors.get_or_create(&[("cluster", cluster)]);
+            // Added and not set, because two clusters may have one name.
             gauge.inc_by(i64::try_from(connectors).unwrap_or(i64::MAX));
         }
     }

@@ -183,6 +183,7 @@ fn add_to_histogram(
     match (suffix, sample.bound) {
         ("_count", None) => point.count = count,
         ("_bucket", Some(bound)) => {
+            // A bucket of OpenMetrics includes those below it, and one of OTLP does not.
             let below: u64 = point.bucket_counts.iter().sum();
             point.bucket_counts.push(count.checked_sub(below)?);
             // OTLP leaves out the bound of the last bucket.

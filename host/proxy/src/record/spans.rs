@@ -108,6 +108,7 @@ impl TraceContext {
 /// The id of a request's span, or of that of a stage.
 fn span_id(decision: Uuid, stage: Option<Stage>) -> SpanId {
     let number = stage.map_or(0, |stage| stage as u64 + 1);
+    // The first half of a UUID of version 7 is mostly time, which several requests share.
     SpanId::from(decision.as_u64_pair().1 ^ number)
 }
 
@@ -157,6 +158,7 @@ fn spans(record: &Record, context: TraceContext) -> Vec<SpanData> {
         KeyValue::new("tollgate.reason", record.reason),
     ];
     if record.outcome == Outcome::Failed {
+        // A refusal is no error of the server. Source: OpenTelemetry, semantic conventions for HTTP spans.
         request.status = Status::error(record.reason);
     }
     spans.push(request);
