@@ -34,7 +34,6 @@ const CONFIG: ParseConfig = ParseConfig {
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// A client with this address.
     Client(SocketAddr),
     /// The proxy's own, such as a health check, or one whose address it does not know.
     Unspecified,

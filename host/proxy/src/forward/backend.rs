@@ -35,7 +35,6 @@ const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 
 /// Time between two HTTP/2 keep-alive pings, as in client-go.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// Time to wait for the answer to a ping.
 const PING_WITHIN: Duration = Duration::from_secs(15);
 
 /// The content is boxed because hyper keeps room for the head and content of 32 requests for each
@@ -94,7 +93,6 @@ enum Clients {
         /// As in [`Clients::One`].
         upgrades: HttpClient,
     },
-    /// The agent of a cluster.
     Agent(AgentClient),
 }
 

@@ -58,7 +58,6 @@ fn end() {
     }
 }
 
-/// CPU time of this thread.
 fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

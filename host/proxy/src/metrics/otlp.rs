@@ -55,7 +55,6 @@ impl Times {
     }
 }
 
-/// One line with a value.
 struct Sample<'a> {
     name: &'a str,
     attributes: Vec<Attribute>,

@@ -22,7 +22,6 @@ metrics! {
     }
 }
 
-/// What `/proc/self/stat` says.
 #[derive(Debug, PartialEq)]
 struct Status {
     cpu_ticks: u64,

@@ -12,7 +12,6 @@
 /// Begins the preface of HTTP/2. Source: RFC 9113, section 3.4.
 const HTTP2_LINE: &[u8] = b"PRI * HTTP/2.0";
 
-/// Begins a request for a tunnel.
 const CONNECT: &[u8] = b"CONNECT ";
 
 /// Bytes of a chunk-size line with its extensions.
@@ -21,7 +20,6 @@ const CHUNK_LINE_BYTES: usize = 4096;
 /// Hexadecimal digits of a chunk size: 2^60 bytes and more are refused.
 const CHUNK_DIGITS: usize = 15;
 
-/// Digits of a content length.
 const LENGTH_DIGITS: usize = 18;
 
 #[derive(Debug)]

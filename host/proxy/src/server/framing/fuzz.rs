@@ -80,7 +80,6 @@ fn by_validator(data: &[u8]) -> (Seen, usize, bool) {
     (seen, data.len(), true)
 }
 
-/// What hyper reads from the same bytes.
 fn by_hyper(data: &[u8]) -> Seen {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let of_service = Arc::clone(&seen);
