@@ -208,6 +208,7 @@ impl CallState {
             return Err(SecretError::TooLarge.into());
         };
         (self.secrets_left, self.secret_bytes_left) = (secrets, bytes);
+        // Also of what the guest makes itself: a server may send it back in an answer.
         self.redactor.add(secret.shared());
         Ok(self.table.push(secret).map_err(|_| SecretError::TooLarge)?)
     }

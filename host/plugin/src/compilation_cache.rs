@@ -82,6 +82,7 @@ impl CompilationCache {
         let path = self.file(engine, sha256);
         let mut content = Vec::new();
         let file = File::open(&path).ok()?;
+        // Until its hash is checked, the file may be anything.
         file.take(MAX_FILE_BYTES).read_to_end(&mut content).ok()?;
         let (tag, code) = content.split_at_checked(TAG_BYTES)?;
         if self.mac(&name(engine, sha256), code)?.verify_slice(tag).is_err() {
@@ -122,6 +123,7 @@ impl CompilationCache {
     /// The keyed hash over a file's name and content, so that a renamed file does not match.
     fn mac(&self, name: &str, code: &[u8]) -> Option<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).ok()?;
+        // The length keeps the end of a name apart from the start of the code.
         mac.update(&u64::try_from(name.len()).ok()?.to_be_bytes());
         mac.update(name.as_bytes());
         mac.update(code);
@@ -186,6 +188,7 @@ fn write_file(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     for part in parts {
         file.write_all(part)?;
     }
+    // Before the name is given: after a crash, no part of a file has it.
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())

@@ -89,6 +89,7 @@ pub(super) fn check_plan(plan: wit::Plan) -> Result<HeaderPlan, InvalidOutput> {
 /// Status and reason of a refusal, sanitized for the client.
 pub(super) fn check_refusal(refusal: &wit::Refusal) -> Result<(StatusCode, String), InvalidOutput> {
     match StatusCode::from_u16(refusal.status) {
+        // With any other status, a client would take the refusal for the answer of the backend.
         Ok(status) if (400..600).contains(&refusal.status) => Ok((status, one_line(&refusal.reason, MAX_REASON_BYTES))),
         Ok(_) | Err(_) => Err(InvalidOutput::Status(refusal.status)),
     }
@@ -111,6 +112,7 @@ fn editable_prefix(prefix: &str) -> Result<String, InvalidOutput> {
     if prefix.len() < MIN_PREFIX_BYTES {
         return Err(InvalidOutput::ShortPrefix(MIN_PREFIX_BYTES));
     }
+    // It may cover names of the host's: `HeaderPlan::removes` leaves those alone.
     let name = HeaderName::from_bytes(prefix.as_bytes()).map_err(|_| InvalidOutput::HeaderName)?;
     Ok(name.as_str().to_owned())
 }

@@ -78,6 +78,7 @@ impl fmt::Display for TextTemplate {
 impl HostTemplate {
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         let template = Self(TextTemplate::parse(text)?);
+        // A template with members can be judged only with a configuration.
         let plain = template.0.0.iter().all(|piece| matches!(piece, Piece::Text(_)));
         if plain && template.expand(&Value::Null).is_none() {
             return Err("not a host: write `name`, `*.name`, `name:port` or `*`");

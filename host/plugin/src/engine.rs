@@ -137,6 +137,7 @@ fn start_epoch_ticker(engine: &Engine) -> Result<(), Error> {
     let count = move || {
         while let Some(engine) = engine.upgrade() {
             engine.increment_epoch();
+            // Else the sleeping thread would keep an engine that has no other owner.
             drop(engine);
             std::thread::sleep(EPOCH_TICK);
         }

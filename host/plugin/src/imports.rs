@@ -30,6 +30,7 @@ impl log::Host for HostState {
         if self.log_bytes_left == 0 {
             return Ok(());
         }
+        // Redacted as a whole and then cut: half a secret would not be found.
         let line = match &self.provider {
             Some(call) => call.redactor.redact_line(&message, self.log_bytes_left),
             None => one_line(&message, self.log_bytes_left),

@@ -75,6 +75,7 @@ pub(crate) struct ResolvedSecret {
 impl ResolvedPermissions {
     pub(crate) fn new(permissions: &ProviderPermissions, config: &Value) -> Self {
         let expand = |hosts: &[HostTemplate]| -> Arc<[HostMatcher]> {
+            // A host that lacks a member of the configuration drops out, so fewer hosts are allowed.
             hosts.iter().filter_map(|host| host.expand(config)).collect()
         };
         let all = expand(&permissions.hosts);

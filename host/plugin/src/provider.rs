@@ -141,6 +141,7 @@ impl ProviderMint {
         let memo_use = match request.reason {
             MintReason::Initial | MintReason::Refresh => MemoUse::Allowed,
             MintReason::Unauthorized => {
+                // The credential that the cluster rejected may have been made from an entry.
                 self.memo.clear();
                 MemoUse::Bypassed
             }

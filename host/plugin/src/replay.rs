@@ -249,6 +249,7 @@ impl ReplayEnvironment {
         let secret_values = SecretValues {
             values: case.secret.clone(),
             public: match self.provider.name() {
+                // As `CredentialSourceFactory` does for a cluster.
                 "webapi" => webapi_public_values(&case.config),
                 _ => case.public.clone(),
             },

@@ -91,6 +91,7 @@ impl CallState {
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes())
                 .map_err(|_| invalid_output("a name no header field can have"))?;
+            // The first half holds even if the manifest's reader let such a name through.
             if is_host_owned(&name) || !self.permissions.output_headers.contains(&name) {
                 return Err(invalid_output(&format!(
                     "the field `{name}`, which is not among its `outputHeaders`"
@@ -118,6 +119,7 @@ impl CallState {
         let secret = self.take_secret(handle)?;
         let value = text(&secret)?;
         let egress_scope = secret.egress_scope().to_line();
+        // Of the exact size, because a string that grows leaves a copy of the secret behind.
         let mut kept = String::with_capacity(egress_scope.len() + 1 + value.len());
         kept.push_str(&egress_scope);
         kept.push('\n');
@@ -160,6 +162,7 @@ impl CallState {
             HostRefusal::Refused(reason) => {
                 let (code, reason) = reason.split_once(": ").unwrap_or(("egress.denied", reason));
                 let text = with_guest_message(reason, &message);
+                // The same request would be refused again, so the guest's class and delay do not count.
                 (MintError::new(MintErrorClass::Config, code, &text), None)
             }
             HostRefusal::OverBudget => {
@@ -179,6 +182,7 @@ impl CallState {
         let secret = self.take_cluster_secret(handle, "the token")?;
         let end = secret.jwt_times().and_then(|times| timestamp(times.expires_at?));
         let text = String::from_utf8(secret.bytes().to_vec()).map_err(|refused| {
+            // The error owns the bytes, which would be freed as they are.
             refused.into_bytes().zeroize();
             invalid_output("a token that is not text")
         })?;

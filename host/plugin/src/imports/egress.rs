@@ -71,6 +71,7 @@ impl CallState {
         if self.phase == Phase::Check {
             return Err(denied("egress.phase", "`check` may send nothing").into());
         }
+        // Refused requests count as well, so a guest cannot try out the allow-list without end.
         self.requests_left = self.requests_left.checked_sub(1).ok_or(wit::EgressError::Budget)?;
         let target = self.target(&wanted.url)?;
         let capture = paths(&wanted.capture)?;
@@ -210,6 +211,7 @@ impl CallState {
         let mut insert = |bytes| self.insert_secret(Secret::new(bytes, egress_scope.clone())?);
         let captured = captured.into_iter().map(|bytes| bytes.map(&mut insert).transpose());
         let captured = captured.collect::<wasmtime::Result<_>>()?;
+        // After `insert`, so that a captured value is also removed from the other places of the body.
         self.redactor.replace_secrets(&mut body, b"");
         Ok(wit::Response {
             status: response.status.as_u16(),

@@ -23,6 +23,7 @@ impl wit::Host for HostState {
         };
         let mut handles = Vec::with_capacity(found.values.len());
         for (name, secret) in found.values {
+            // Without room for the secrets the guest mints anew, as if nothing had been kept.
             let Ok(handle) = call.insert_secret(secret) else {
                 return Ok(None);
             };

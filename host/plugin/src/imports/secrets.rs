@@ -85,6 +85,7 @@ impl secrets::Host for HostState {
         if let ([Part::Secret(only)], Encoding::Raw) = (parts.as_slice(), encoding)
             && matches!(only.encoding, Encoding::Raw)
         {
+            // Nothing of the guest's is in it, so it stays as readable as the secret itself.
             let copy = call.secret(&only.value)?.clone();
             return call.insert_secret(copy);
         }

@@ -143,6 +143,7 @@ impl RecordedAnswers for CaseEnvironment {
 fn connection_error(failure: TransportFailure, host: &str) -> Option<Error> {
     let host = host.to_owned();
     match failure {
+        // An address is not resolved, so a failure of DNS arrives here for it.
         TransportFailure::Dns | TransportFailure::Connect => Some(Error::Connect {
             host,
             reason: io::Error::from(io::ErrorKind::ConnectionRefused).to_string(),
@@ -160,6 +161,7 @@ async fn received(host: &str, request: http::Request<Full<Bytes>>) -> ReceivedRe
     let Ok(body) = body.collect().await;
     let body = body.to_bytes().to_vec();
     if !body.is_empty() {
+        // hyper adds the field when it sends a request.
         head.headers.insert(http::header::CONTENT_LENGTH, body.len().into());
     }
     let authority = head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
