@@ -165,6 +165,7 @@ impl CredentialSourceFactory<'_> {
             config: &json!({ "config": settings, "public": public }),
             secrets: &secrets,
             tenancy: Tenancy::Cluster(&cluster.server),
+            // A credential that another grant allowed is not used.
             policy: provider.grant_digest(),
         });
         let provider_cluster = ProviderCluster {

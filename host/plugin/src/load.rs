@@ -101,6 +101,7 @@ impl Runtime {
             if only.is_some_and(|only| only != name) {
                 continue;
             }
+            // The engine has slots for this many.
             if entries.len() >= MAX_PLUGINS {
                 let message = format!("there are more than `{MAX_PLUGINS}` plugins; `{name}` is left out");
                 diagnostics.push(Diagnostic::error(file_location(directory), message));
@@ -200,6 +201,7 @@ impl Runtime {
             Some(file) => file.take_place_in(&mut grant, &manifest.name)?,
             None => ConfigSource::of_grant(&manifest, &grant),
         };
+        // Before the component is compiled. The manifest lies beside the component; the pin is in the settings.
         let pinned = grant.sha256.as_deref();
         if let Some(pinned) = pinned.filter(|pinned| !pinned.eq_ignore_ascii_case(sha256)) {
             let message = format!("the component's digest is `{sha256}`, the grant pins `{pinned}`");
@@ -441,6 +443,7 @@ fn plugin_files(directory: &Path) -> std::io::Result<BTreeMap<String, PluginFile
 fn read(path: &Path, most: u64) -> Result<Vec<u8>, Diagnostic> {
     let fail = |error: std::io::Error| Diagnostic::error(file_location(path), format!("cannot read the file: {error}"));
     let metadata = fs::metadata(path).map_err(fail)?;
+    // A pipe would block the load.
     if !metadata.is_file() {
         return Err(Diagnostic::error(file_location(path), "not a regular file"));
     }
@@ -448,6 +451,7 @@ fn read(path: &Path, most: u64) -> Result<Vec<u8>, Diagnostic> {
     File::open(path)
         .and_then(|file| file.take(most + 1).read_to_end(&mut content))
         .map_err(fail)?;
+    // The content may be one byte longer than allowed: that shows a file that grew after its size was read.
     let observed = metadata.len().max(u64::try_from(content.len()).unwrap_or(u64::MAX));
     if observed > most {
         let message = format!("the file has `{observed}` bytes; at most `{most}` are allowed");

@@ -223,6 +223,7 @@ impl ManifestChecker {
         let provider = self.provider(&raw);
         Some(Manifest {
             name: raw.name.value,
+            // Only here does a mistake end the check, so that all of them are reported at once.
             version: version?,
             description: raw.description,
             sha256: sha256?,

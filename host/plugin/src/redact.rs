@@ -49,6 +49,7 @@ impl Redactor {
             // A pattern that does not compile must not let a token through.
             None => MARK.to_owned(),
         };
+        // Last, because a secret that is cut in half would not be found.
         one_line(&text, most)
     }
 
@@ -163,6 +164,7 @@ fn base64_core(secret: &[u8], shift: usize, engine: &GeneralPurpose) -> Zeroizin
     padded.reserve_exact(secret.len());
     padded.extend_from_slice(secret);
     let text = Zeroizing::new(engine.encode(&*padded));
+    // The characters at both ends also have bits of the neighbors, so they are left out.
     let (from, to) = ((shift * 8).div_ceil(6), padded.len() * 8 / 6);
     Zeroizing::new(text.as_bytes().get(from..to).unwrap_or_default().to_vec())
 }

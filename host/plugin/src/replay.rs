@@ -243,7 +243,6 @@ impl ReplayEnvironment {
         })
     }
 
-    /// `check`, `mint`, and `revoke` where the case wants it.
     async fn run_case(&self, case: &Case) -> CaseReport {
         self.surroundings.set(case);
         let secret_values = SecretValues {

@@ -120,6 +120,7 @@ impl Sandbox {
         let busy = || CallError::Busy {
             plugin: self.log.plugin.clone(),
         };
+        // The plugin's own slot first: a plugin that waits for one takes no common slot from others.
         let slots = async { (self.plugin_slots.acquire().await, self.host.slots.acquire().await) };
         let (Ok(_own), Ok(_common)) = tokio::time::timeout(budget.time, slots).await.map_err(|_| busy())? else {
             return Err(busy());

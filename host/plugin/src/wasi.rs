@@ -129,6 +129,7 @@ impl OutputStream for StandardError {
     }
 
     fn check_write(&mut self) -> Result<usize, StreamError> {
+        // It is never full: what is new displaces what is old.
         Ok(MAX_ERROR_BYTES)
     }
 }

@@ -25,7 +25,6 @@ const MAX_TOKEN_FILE_BYTES: u64 = 64 << 10;
 const TOKEN_SECONDS: u32 = 3600;
 /// GCE's metadata server, by address because its name could resolve elsewhere.
 const GCE: &str = "http://169.254.169.254/computeMetadata/v1/instance/service-accounts/default/token";
-/// Azure's instance metadata service.
 const IMDS: &str = "http://169.254.169.254/metadata/identity/oauth2/token";
 
 #[derive(Debug)]
@@ -113,6 +112,7 @@ impl PodIdentities {
         name: &str,
         value: &str,
     ) -> Result<BearerToken, AmbientError> {
+        // Before the request, because the lifetime in the answer began at the latest when it was sent.
         let before = Timestamp::now();
         let mut url = url::Url::parse(url).map_err(|error| AmbientError::Unavailable(error.to_string()))?;
         if !query.is_empty() {
@@ -256,6 +256,7 @@ fn account(token: &str) -> Option<(String, String)> {
     let claims: Value = serde_json::from_slice(&payload).ok()?;
     let subject = claims.get("sub")?.as_str()?.strip_prefix("system:serviceaccount:")?;
     let (namespace, name) = subject.split_once(':')?;
+    // Both become parts of a URL. Nobody has checked the token that names them.
     let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
     let good = |part: &str| !part.is_empty() && part.bytes().all(is_name_byte);
     (good(namespace) && good(name)).then(|| (namespace.to_owned(), name.to_owned()))

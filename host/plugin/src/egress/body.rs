@@ -50,6 +50,7 @@ pub(super) async fn read<B: Body<Data = Bytes> + Unpin>(
         allowed: MAX_RESPONSE_BODY_BYTES,
     };
     let announced = usize::try_from(incoming.size_hint().lower()).map_err(|_| too_large())?;
+    // Before the allocation, whose size the server chooses.
     if announced > MAX_RESPONSE_BODY_BYTES {
         return Err(too_large());
     }

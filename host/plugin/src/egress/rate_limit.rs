@@ -64,6 +64,7 @@ impl RateLimit {
             };
             let wait = early.wait_time_from(self.clock.now());
             match Instant::now().checked_add(wait) {
+                // Another request may take the turn meanwhile, so the loop asks again.
                 Some(turn) if turn <= deadline => tokio::time::sleep_until(turn).await,
                 _ => return false,
             }

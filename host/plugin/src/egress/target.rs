@@ -90,6 +90,7 @@ fn parse(text: &str, written_host: &str) -> Result<ParsedUrl, Denied> {
     let host = url.host().ok_or_else(malformed)?.to_owned();
     let port = url.port_or_known_default().ok_or_else(malformed)?;
     match &host {
+        // Again, because the parser turns other full stops, such as `。`, into dots.
         Host::Domain(name) if name.ends_with('.') => {
             return Err(Denied::new(DenyCode::TrailingDot, "the host ends with a dot"));
         }

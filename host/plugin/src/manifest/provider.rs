@@ -149,6 +149,7 @@ impl ManifestChecker {
 
     /// A path that may have members of the configuration in it.
     fn visible_path(&mut self, part: &Spanned<String>) -> Option<TextTemplate> {
+        // With members of the configuration in it, it is a path only once they are filled in.
         if !part.value.contains('{') {
             self.path(part)?;
         }

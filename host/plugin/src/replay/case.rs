@@ -102,13 +102,10 @@ pub(super) struct CannedResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum TransportFailure {
-    /// The name does not resolve.
     Dns,
     /// Nobody accepts the connection.
     Connect,
-    /// The certificate is not trusted.
     Tls,
-    /// No response in time.
     Timeout,
     /// The connection ends within the response.
     Truncated,
