@@ -100,6 +100,7 @@ impl AllowList {
             };
         }
         let mut users = fields.get_all(USER).iter().map(text);
+        // Of two, the API server takes the first one, and another reader may take the last one.
         let (Some(user), None) = (users.next(), users.next()) else {
             return Err(Refusal::Malformed);
         };
@@ -115,6 +116,7 @@ impl AllowList {
         }
         for group in fields.get_all(GROUP) {
             let group = text(group)?;
+            // The API server puts every service account into these groups.
             let is_of_account = account.is_some_and(|(namespace, _)| {
                 group == ACCOUNTS || group.strip_prefix(ACCOUNTS) == Some(&*format!(":{namespace}"))
             });

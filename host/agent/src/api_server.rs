@@ -137,9 +137,11 @@ impl ApiServer {
                 return known.client.clone();
             }
         }
+        // Without the lock: all requests take it.
         let read = tokio::fs::read_to_string(&self.authorities).await;
         let read = read.map_err(|error| Error::from(ReadError::of(&self.authorities)(error)));
         let mut known = known();
+        // Also after a failure, so that an unusable file is not read for every request.
         known.read_at = Instant::now();
         let changed = match read {
             Ok(pem) if pem == known.pem => return known.client.clone(),
@@ -189,6 +191,7 @@ fn client(tls: ClientConfig) -> ApiClient {
         .pool_max_idle_per_host(IDLE_CONNECTIONS)
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
+        // `send` sets it.
         .set_host(false)
         .build(connector)
 }

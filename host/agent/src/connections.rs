@@ -373,6 +373,7 @@ impl Connections {
                 Ok(Ok(proved)) => proved,
             },
         };
+        // Before `join`, which waits for the store: the key is proved.
         drop(room);
         let latency = asked.elapsed();
         let identity = AgentIdentity {
@@ -422,6 +423,7 @@ impl Connections {
         };
         let identity = connection.identity();
         connection.end();
+        // Before the registry is told, which may take long: no further request is sent through it.
         drop(open);
         self.registry()
             .record(AgentEvent::Disconnected { reason }, identity)
@@ -457,16 +459,19 @@ impl Connections {
 
     /// Lets an agent with a token join, unless its key is known.
     async fn join(&self, proof: &Proof, agent: &AgentIdentity) -> Result<(), ConnectionError> {
+        // The lock is not held while the registry answers.
         let request = {
             let state = self.state();
             if state.is_known(&agent.key) {
                 return Ok(());
             }
+            // Before the token: a revoked key cannot join again.
             if state.joined.revoked.contains(&agent.key) {
                 return Err(ConnectionError::RevokedKey(agent.key));
             }
             let Some(token) = &proof.join_token else {
                 return Err(match state.is_registry_away {
+                    // It may have joined, and the agent tries again.
                     true => RegistryError::Unavailable.into(),
                     false => ConnectionError::UnknownKey(agent.key),
                 });
@@ -504,6 +509,7 @@ impl Connections {
         // A new key is confirmed at once, and no more than one in a while.
         let mut is_confirming = false;
         loop {
+            // Before the status is sent: it also sees a change that comes while the agent answers.
             let informed = self.inform.notified();
             let replicas = self.peers.replicas();
             let told = timeout(ANSWER_WITHIN, self.tell_status(connection, &mut sender, replicas)).await;

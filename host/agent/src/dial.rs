@@ -66,6 +66,7 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     pub(crate) fn new(settings: &Settings) -> Result<Self, api_server::Error> {
+        // Only to report a mistake at the start: each connection reads the file again.
         api_server::client_config(settings.certificate_authority.as_deref())?;
         Ok(Self {
             url: settings.gateway.clone(),
@@ -154,6 +155,7 @@ fn refused(response: &http::Response<Option<Vec<u8>>>) -> Error {
     let text = String::from_utf8_lossy(content.get(..REFUSAL_BYTES).unwrap_or(content));
     Error::Refused {
         status: response.status(),
+        // Any server may have written it, and it goes to the log.
         text: text.chars().filter(|c| !c.is_control()).collect(),
     }
 }

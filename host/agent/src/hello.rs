@@ -394,6 +394,7 @@ impl NewKey {
     pub(crate) fn verify(&self, status: &Status, old: &AgentKey) -> Result<AgentKey, ProofError> {
         let key = AgentKey::parse(&self.key).ok_or(ProofError::Malformed)?;
         let message = status.message(&self.key);
+        // By the new key as well, so that nobody names a key that belongs to somebody else.
         verify(&key, &message, &self.signature)?;
         verify(old, &message, &self.signature_of_old)?;
         Ok(key)

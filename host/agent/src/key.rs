@@ -34,6 +34,7 @@ impl SigningKey {
         let PrivateKeyDer::Pkcs8(der) = &key else {
             return Err(NoKey);
         };
+        // Also without the public half, which OpenSSL does not write.
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der.secret_pkcs8_der()).map_err(|_| NoKey)?;
         let public = pair.public_key().as_ref().try_into().map_err(|_| NoKey)?;
         Ok(Self {

@@ -120,6 +120,7 @@ impl KeyHolder {
             return Ok(());
         };
         let mut keys = keys.lock().await;
+        // If the read fails, `load` reads the key again before the next connection.
         let before = keys.take();
         let mut read = load(api, name).await?;
         let is_same = before.is_some_and(|before| before.key.public() == read.key.public());
@@ -214,6 +215,7 @@ async fn follow(
         let data = Value::from_iter([(JOIN_TOKEN, Value::Null)]);
         keys = write(api, name, &keys.resource_version, data).await?;
     }
+    // Unsigned below: a time in the future, from a clock that was wrong, must not keep the key for ever.
     let age = Timestamp::now().duration_since(keys.made);
     if keys.next.is_none() && age.unsigned_abs() >= rotate_every {
         let pem = SigningKey::generate_pem()?;
@@ -229,6 +231,7 @@ async fn promote(api: &ApiServer, name: &SecretName, keys: Keys) -> Result<Keys,
     let mut read = secret::read(api, name).await?;
     let next = member_of(&read, NEXT).map(str::to_owned);
     zeroize(&mut read);
+    // Another process has changed the Secret since it was read.
     let Some(next) = next else { return Ok(keys) };
     let data = Value::from_iter([
         (KEY, Value::from(next)),
@@ -269,6 +272,7 @@ async fn load(api: &ApiServer, name: &SecretName) -> Result<Keys, Error> {
             return Ok(keys);
         }
         match replace(api, name, &resource_version).await {
+            // Another process of the agent has written first, and may have made the key.
             Err(Error::Secret(secret::Error::Conflict(_))) if attempt < ATTEMPTS => attempt += 1,
             made => {
                 if let Ok(keys) = &made {

@@ -111,6 +111,7 @@ impl Peers {
         let mut state = self.state();
         let Some(own_key) = state.own_key.clone() else { return };
         let links = &mut state.links;
+        // Compared as a whole: a replica with another URL or certificate needs another connection.
         links.retain(|_, link| replicas.contains(&link.replica));
         for replica in replicas {
             let id = replica.id;

@@ -42,6 +42,7 @@ impl StreamPermit {
     /// Counts one more, unless there are `most`.
     pub(crate) fn take(streams: &Arc<AtomicUsize>, most: u32) -> Result<Self, RequestError> {
         let permit = Self(Arc::clone(streams));
+        // The permit is there first, so that one that is refused is counted back when it is dropped.
         match streams.fetch_add(1, Ordering::Relaxed) {
             others if others >= most as usize => Err(RequestError::Busy),
             _ => Ok(permit),

@@ -412,6 +412,7 @@ impl Agent {
         head.extensions.clear();
         remove_credentials(&mut head.headers);
         let body = match asked.is_some() || body.is_end_stream() {
+            // What follows a switch of protocols are the bytes of the tunnel.
             true => no_content(),
             false => WithoutEmpty(body, ()).boxed_unsync(),
         };

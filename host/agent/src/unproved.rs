@@ -107,6 +107,7 @@ impl Table {
             let oldest = oldest.map(|(number, _)| *number);
             self.give_way(oldest);
         }
+        // More than one gives way after the limit was lowered.
         while self.open.len() >= self.limit {
             let oldest = self.open.first_key_value().map(|(number, _)| *number);
             self.give_way(oldest);

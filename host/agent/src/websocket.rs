@@ -46,6 +46,7 @@ where
         future::ready(match message {
             Ok(Message::Binary(bytes)) => Some(Ok(bytes)),
             Ok(Message::Text(_)) => Some(Err(io::Error::new(io::ErrorKind::InvalidData, "a text message"))),
+            // They carry no bytes of HTTP/2, and tungstenite itself answers pings.
             Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_)) => None,
             Err(Error::ConnectionClosed | Error::AlreadyClosed) => None,
             Err(error) => Some(Err(io::Error::other(error))),

@@ -51,6 +51,7 @@ pub(crate) fn encode_request<B>(request: &mut Request<B>) -> Result<Option<Proto
     *request.uri_mut() = uri(CLUSTER, path).ok_or(WireError("the request's path is too long"))?;
     *request.version_mut() = Version::HTTP_2;
     let fields = request.headers_mut();
+    // The authority says it. With `Connection`, a request of HTTP/2 is malformed (RFC 9113, section 8.2.2).
     fields.remove(HOST);
     fields.remove(CONNECTION);
     let Some(wanted) = fields.remove(UPGRADE) else {
@@ -60,6 +61,7 @@ pub(crate) fn encode_request<B>(request: &mut Request<B>) -> Result<Option<Proto
     let protocol = protocol.ok_or(WireError("the request asks for a protocol that is not known"))?;
     let method = HeaderValue::from_str(request.method().as_str());
     let method = method.map_err(|_| WireError("the request's method cannot be sent"))?;
+    // `insert` replaces what a client sent under this name.
     request.headers_mut().insert(METHOD, method);
     *request.method_mut() = Method::CONNECT;
     request
@@ -104,6 +106,7 @@ pub(crate) fn decode_request<B>(request: &mut Request<B>) -> Result<Option<Proto
     let protocol = connect.and_then(|protocol| protocol.as_str().parse::<Protocol>().ok());
     let protocol = protocol.ok_or(WireError("the gateway asks for a protocol that is not known"))?;
     let method = method.and_then(|method| Method::from_bytes(method.as_bytes()).ok());
+    // Inside, `CONNECT` stands for a switch of protocols. The API server never gets one.
     let method = method.filter(|method| *method != Method::CONNECT);
     *request.method_mut() = method.ok_or(WireError("the gateway does not say the method of a request"))?;
     let fields = request.headers_mut();
@@ -119,6 +122,7 @@ pub(crate) fn encode_response<B>(response: &mut Response<B>, asked: Option<Proto
     let status = response.status();
     let fields = response.headers_mut();
     remove_own(fields);
+    // They are of the connection to the API server; HTTP/2 forbids them (RFC 9113, section 8.2.2).
     for name in [CONNECTION, UPGRADE, http::header::TRANSFER_ENCODING, KEEP_ALIVE] {
         fields.remove(name);
     }

@@ -56,6 +56,7 @@ impl AgentClient {
             };
             return Ok((sender, permit));
         }
+        // The peers have a separate lock, and nobody needs to wait for both.
         drop(state);
         let (sender, session, permit) = self.connections.peers.choose(&self.server)?;
         let remote = Some(session);
@@ -81,6 +82,7 @@ impl AgentSender {
             }
             let answered = sender.send_request(request).await;
             let mut response = answered.map_err(RequestError::Broken)?;
+            // SECURITY: on a connection of this replica, it would be the agent that says this.
             if let Some(error) = remote.and_then(|_| peers::no_answer(&response)) {
                 return Err(error);
             }

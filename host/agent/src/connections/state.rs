@@ -104,6 +104,7 @@ impl State {
         }
         let mut known = HashMap::new();
         let mut servers: Vec<_> = self.clusters.iter().collect();
+        // In the order of a map, each replica could find another cluster first.
         servers.sort_by_key(|(server, _)| *server);
         for (server, agent) in servers {
             for key in &agent.keys {
@@ -202,6 +203,7 @@ impl State {
         processes.extend(peers.processes(server));
         processes.sort_unstable_by_key(|(instance, ..)| *instance);
         processes.dedup_by_key(|(instance, ..)| *instance);
+        // A process has connections to several replicas, and may have been the one that came back.
         processes.retain(|(instance, ..)| *instance != connection.instance);
         if let Some((_, key, address)) = processes.first().filter(|_| processes.len() >= allowed) {
             let (key, address) = (*key, *address);
