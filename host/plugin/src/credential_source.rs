@@ -281,6 +281,7 @@ impl Mint for InstrumentedMint {
         let minting = self.mint.mint(request);
         let (label, metrics) = (Arc::clone(&self.label), Arc::clone(&self.metrics));
         async move {
+            // In the future and not before it: a mint that is never polled is not counted.
             let mut recorder = MintRecorder {
                 label,
                 metrics,

@@ -74,6 +74,7 @@ impl Generator {
 
     async fn check(&self) -> Result<Vec<String>, MintError> {
         let budget = self.sandbox.budget.for_load();
+        // `check` may use no secret.
         let call = self.call(Phase::Check, SecretValues::default());
         let checked = self.sandbox.call_provider(budget, call, async |store, instance| {
             let guest = self.world.exports.load(&mut *store, &instance)?;
@@ -139,6 +140,7 @@ impl Generator {
 fn parameters(text: &str, call: &CallState) -> Result<Map<String, Value>, MintError> {
     let invalid_output = |why: &str| MintError::new(MintErrorClass::Permanent, "plugin.invalid_output", why);
     let mut bytes = text.as_bytes().to_vec();
+    // Before it is parsed, so that names of parameters are covered as well.
     call.redactor.replace_secrets(&mut bytes, b"***");
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(parameters)) => Ok(parameters),

@@ -63,6 +63,7 @@ impl clock::Host for HostState {
 impl random::Host for HostState {
     fn bytes(&mut self, len: u32) -> wasmtime::Result<Vec<u8>> {
         self.count_host_call()?;
+        // Before the allocation, whose size the guest chooses.
         if len > MAX_RANDOM_BYTES {
             return Err(wasmtime::Error::msg("too many random bytes"));
         }

@@ -249,6 +249,7 @@ fn manifest_beside(file: &Path, sha256: &str, diagnostics: &mut Vec<Diagnostic>)
 fn interfaces(wasm: &[u8]) -> wasmtime::Result<(Vec<String>, Vec<String>)> {
     let mut config = Config::new();
     config.wasm_component_model(true);
+    // Not the gateway's engine: nothing runs here, so neither a pool nor a clock is needed.
     let engine = Engine::new(&config)?;
     let component = Component::from_binary(&engine, wasm)?;
     let kind = component.component_type();

@@ -260,6 +260,7 @@ impl ManifestChecker {
     }
 
     fn digest(&mut self, part: &Spanned<String>) -> Option<String> {
+        // The digest that it is compared with is in lower case.
         let hex = part.value.to_ascii_lowercase();
         if hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Some(hex);
@@ -293,6 +294,7 @@ impl ManifestChecker {
         let mut fields = Vec::new();
         for part in parts {
             match HeaderName::from_bytes(part.value.as_bytes()) {
+                // Sessions are in `Set-Cookie`, although it is not the host's.
                 Ok(name) if is_host_owned(&name) || name == http::header::SET_COOKIE => {
                     let message = format!("no plugin may see the field `{name}`");
                     self.refuse(part, message, "credentials, identity and framing stay in the gateway");

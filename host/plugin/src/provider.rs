@@ -112,6 +112,7 @@ impl ProviderMint {
     /// # Errors
     /// [`MintError`] of class `config`, or `permanent` when the guest fails.
     pub async fn check(&self) -> Result<Vec<String>, MintError> {
+        // First, so that the guest sees only what fits its schema.
         self.schema()?;
         let Guest { sandbox, world, .. } = &*self.provider;
         let checked = sandbox.call_provider(
@@ -137,6 +138,7 @@ impl ProviderMint {
     }
 
     async fn mint_now(&self, request: MintRequest, egress_log: &EgressLog) -> Result<Credential, MintError> {
+        // Again, for a caller that skipped `check`.
         self.schema()?;
         let memo_use = match request.reason {
             MintReason::Initial | MintReason::Refresh => MemoUse::Allowed,

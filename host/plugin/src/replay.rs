@@ -220,6 +220,7 @@ impl ReplayEnvironment {
             hosts: granted.hosts.iter().map(|host| entry(host)).collect(),
             imports: granted.imports.iter().cloned().collect(),
             audiences: granted.audiences.iter().cloned().collect(),
+            // Budget and pinned digest are those that the operator grants.
             ..settings.grants.get(name).cloned().unwrap_or_default()
         };
         let settings = tollgate_config::Plugins {
@@ -234,6 +235,7 @@ impl ReplayEnvironment {
             ambient: Arc::clone(&surroundings) as Arc<dyn Ambient>,
             clock: Arc::clone(&surroundings) as Arc<dyn WallClock>,
         };
+        // One instance runs at a time, so a pool would only reserve address space.
         let runtime = Runtime::with_environment(&settings, Allocation::OnDemand, environment)?;
         let (set, findings) = runtime.load_some(Some(name), None);
         let provider = set.provider(name).cloned();

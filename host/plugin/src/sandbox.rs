@@ -194,6 +194,7 @@ fn check_interfaces(
     }
     let wanted = manifest.world.export();
     let mut exports = kind.exports(&host.engine);
+    // A function or type of that name is no interface.
     let is_wanted = |item: &ComponentItem| matches!(item, ComponentItem::ComponentInstance(_));
     if !exports.any(|(name, item)| unversioned(name) == wanted && is_wanted(&item.ty)) {
         let message = format!("the component does not export `{wanted}`, which its world demands");

@@ -114,10 +114,12 @@ impl Secret {
     pub(crate) fn jwt_times(&self) -> Option<JwtTimes> {
         let mut parts = self.bytes.split(|byte| *byte == b'.');
         let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);
+        // A JWE has five parts, and its second one is no payload (RFC 7516, section 3.1).
         if parts.next().is_some() {
             return None;
         }
         let payload = Zeroizing::new(URL_SAFE_NO_PAD.decode(payload).ok()?);
+        // serde also reads a struct from an array.
         if payload.first() != Some(&b'{') {
             return None;
         }

@@ -105,6 +105,7 @@ impl CallState {
                     "fields of `{bytes}` bytes; at most `{MAX_FIELDS_BYTES}` are allowed"
                 )));
             }
+            // Refused once, and not by each request that the credential is for.
             if text.bytes().any(|byte| byte.is_ascii_control()) {
                 return Err(invalid_output(&format!("a control character in the field `{name}`")));
             }

@@ -117,6 +117,7 @@ impl EgressClient {
         let deadline = Deadline { at, allowed };
         let checked = request.check()?;
         let host = checked.target.host.to_string();
+        // After the check, so that a refused request takes no turn from others.
         if !self.rate_limit.acquire(&host, at).await {
             return Err(deadline.timeout_error(EgressStage::RateLimit));
         }
@@ -280,6 +281,7 @@ async fn exchange(
 /// Converts an error of hyper. The text of hyper's errors contains no message content.
 fn exchange_error(host: &str, error: &hyper::Error) -> Error {
     let host = host.to_owned();
+    // In TLS 1.3, a server may refuse the client after the client has finished the handshake.
     if let Some(cause) = tls_cause(error) {
         let reason = cause.to_string();
         return Error::Tls { host, reason };

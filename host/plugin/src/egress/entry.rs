@@ -204,6 +204,7 @@ fn split_port(text: &str) -> Result<(&str, Option<u16>), EntryError> {
         let reason = "an IPv6 address stands in brackets".to_owned();
         return Err(EntryError::Host(text.to_owned(), reason));
     }
+    // `parse` alone takes a sign.
     let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     match port.parse::<u16>() {
         Ok(number) if digits && number > 0 => Ok((host, Some(number))),

@@ -54,6 +54,7 @@ impl Request {
                 "the body has {observed} bytes, {MAX_REQUEST_BODY_BYTES} are allowed"
             )));
         }
+        // It would have no meaning, and some servers refuse it (RFC 9110, section 9.3.1).
         if self.method == Method::GET && !self.body.is_empty() {
             return Err(invalid("a GET has no body"));
         }
@@ -91,6 +92,7 @@ fn invalid(reason: impl Into<String>) -> Error {
 
 fn path_and_query(path: &str, query: Option<&str>) -> Result<String, Error> {
     let Some(query) = query else { return Ok(path.to_owned()) };
+    // A blank would end the target in the request line, and `#` the query in a URL.
     let plain = query.bytes().all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'#');
     if query.len() > MAX_QUERY_BYTES || !plain {
         return Err(invalid(format!(
@@ -117,8 +119,10 @@ fn header_map(fields: Vec<(String, Zeroizing<Vec<u8>>)>) -> Result<HeaderMap, Er
         if is_owned_by_host(&name) {
             return Err(invalid(format!("the header `{name}` is the host's")));
         }
+        // Not copied: the owner wipes the bytes when the last reference is dropped.
         let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(value))
             .map_err(|_| invalid(format!("the value of `{name}` has a control character")))?;
+        // `Debug` does not show it, and HPACK does not keep it in a table.
         value.set_sensitive(true);
         headers.append(name, value);
     }

@@ -33,6 +33,7 @@ impl wit::Host for HostState {
 
     async fn service_account_token(&mut self, audience: String) -> wasmtime::Result<wit::Bearer> {
         let call = self.provider_call()?;
+        // Both must name it: the manifest, which says where the token may go, and the operator.
         let is_granted = call.services.grant.audiences.contains(&audience);
         let egress_scope = call.permissions.audience_scope(&audience).filter(|_| is_granted);
         let egress_scope = egress_scope.ok_or(wit::AmbientError::NotGranted)?.clone();

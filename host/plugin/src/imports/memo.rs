@@ -44,6 +44,7 @@ impl wit::Host for HostState {
             expires_at,
         } = entry;
         let take = |(name, handle)| call.take(handle).map(|secret| (name, secret));
+        // The guest has given the handles away, also if the entry cannot be kept.
         let secrets: Vec<_> = values.into_iter().map(take).collect::<wasmtime::Result<_>>()?;
         let texts = fields.iter().flat_map(|(name, value)| [name, value]);
         let small = texts.chain([&key]).all(|text| text.len() <= MAX_TEXT_BYTES);

@@ -261,6 +261,7 @@ impl Case {
         let mut failures = self.exchanges.iter().filter_map(fails);
         match self.budget_ms {
             Some(budget) => Duration::from_millis(budget),
+            // Such a case takes its whole budget.
             None if failures.any(|fail| fail == TransportFailure::Timeout) => TIMEOUT_CASE_BUDGET,
             None => DEFAULT_CASE_BUDGET,
         }
@@ -301,6 +302,7 @@ impl CannedResponse {
 }
 
 fn transport(text: &str) -> Result<TransportFailure, String> {
+    // The order matters: `connection-timeout`, for example, has the words of two.
     const WORDS: [(TransportFailure, &[&str]); 5] = [
         (TransportFailure::Tls, &["tls", "certificate"]),
         (TransportFailure::Dns, &["dns"]),

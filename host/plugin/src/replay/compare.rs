@@ -41,6 +41,7 @@ pub(super) fn requests(case: &Case, attempts: &[Attempt], labels: &SecretLabels)
                 let request = described(attempt, labels);
                 found.push(format!("request {number} was not expected: {request}"));
             }
+            // A case need not say what a request is like.
             (Some(None), _) | (None, None) => {}
         }
     }
@@ -204,6 +205,7 @@ fn host(url: &str) -> Option<String> {
 }
 
 fn same_url(expected: &str, observed: &str) -> bool {
+    // Parsed, because one URL has several spellings.
     url::Url::parse(expected).is_ok_and(|expected| url::Url::parse(observed) == Ok(expected))
 }
 

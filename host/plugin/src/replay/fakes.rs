@@ -129,6 +129,7 @@ impl RecordedAnswers for CaseEnvironment {
             let seen = received(host, request).await;
             let answer = self.state().next(host, Some(seen));
             let response = match answer {
+                // The request's own deadline ends the wait.
                 Some(answer) if answer.fail == Some(TransportFailure::Timeout) => std::future::pending().await,
                 Some(answer) if answer.fail.is_none() => response(answer).ok(),
                 Some(_) | None => None,

@@ -45,6 +45,7 @@ impl SecretLabels {
         }
         for (at, exchange) in case.exchanges.iter().enumerate() {
             if let Some(json) = exchange.answer.as_ref().and_then(|answer| answer.json.as_ref()) {
+                // Any string of an answer may be a token.
                 labels.leaves(json, &format!("answer {} $", at + 1), &|_| true);
             }
         }
@@ -53,6 +54,7 @@ impl SecretLabels {
     }
 
     fn add(&mut self, value: &str, label: String) {
+        // The first label stays: a value of the Secret keeps its name if an answer repeats it.
         if value.is_empty() || self.known.iter().any(|(known, _)| known.as_str() == value) {
             return;
         }

@@ -135,6 +135,7 @@ fn credential_differences(
     found: &mut Vec<String>,
 ) {
     let token = credential.token.as_ref().map(|token| token.expose());
+    // A case that names no token expects none.
     if expected.token.as_deref() != token {
         let name = |token: Option<&str>| token.map_or_else(|| "none".to_owned(), |token| labels.token(token));
         let (expected, observed) = (name(expected.token.as_deref()), name(token));
