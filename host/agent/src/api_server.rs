@@ -179,7 +179,6 @@ impl ApiServer {
     }
 }
 
-/// A client of the API server.
 fn client(tls: ClientConfig) -> ApiClient {
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls)

@@ -151,6 +151,7 @@ pub struct BindingRule {
 
 impl BindingRule {
     fn permits(&self, channel: &Channel, ends_tls: EndsTls) -> bool {
+        // A connection without a value, before TLS 1.3, is not the gateway's own by this.
         let is_own = matches!(ends_tls, EndsTls::Yes(Some(own)) if Some(own) == channel.value);
         let has_default = self.hosts.is_empty() && ends_tls == EndsTls::No;
         let public = self.public_host.iter().filter(|_| has_default);
@@ -332,6 +333,7 @@ impl Proof {
         rule: &BindingRule,
         ends_tls: EndsTls,
     ) -> Result<AgentKey, ProofError> {
+        // Both texts go to the log, and are not signed.
         let is_text = |text: &str| text.len() <= TEXT_BYTES && !text.chars().any(char::is_control);
         let token = self.join_token.as_ref().map_or(0, |token| token.expose_secret().len());
         if !is_text(&self.cluster) || !is_text(&self.version) || token > TOKEN_BYTES {

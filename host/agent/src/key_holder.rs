@@ -215,7 +215,7 @@ async fn follow(
         let data = Value::from_iter([(JOIN_TOKEN, Value::Null)]);
         keys = write(api, name, &keys.resource_version, data).await?;
     }
-    // Unsigned below: a time in the future, from a clock that was wrong, must not keep the key for ever.
+    // Unsigned below: a time in the future, from a clock that was wrong, must not keep the key forever.
     let age = Timestamp::now().duration_since(keys.made);
     if keys.next.is_none() && age.unsigned_abs() >= rotate_every {
         let pem = SigningKey::generate_pem()?;

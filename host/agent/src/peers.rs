@@ -173,6 +173,7 @@ impl Peers {
         });
         let count = |(_, _, streams): &(_, _, &Arc<AtomicUsize>)| streams.load(Ordering::Relaxed);
         let (sender, session, streams) = usable.min_by_key(count).ok_or(RequestError::Absent)?;
+        // Only the requests between both replicas: the other one counts those of the agent's connection.
         let permit = StreamPermit::take(streams, STREAMS)?;
         Ok((sender, RemoteConnection(session), permit))
     }

@@ -134,10 +134,8 @@ impl ConnectionState {
     }
 }
 
-/// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionOutcome {
-    /// It served requests.
     Served,
     /// Another connection had reached the same replica.
     Duplicate,
@@ -293,7 +291,6 @@ impl Agent {
         outcome
     }
 
-    /// Changes what a connection knows.
     fn change(&self, number: usize, change: impl FnOnce(&mut ConnectionState)) {
         self.replicas.send_modify(|replicas| {
             if let Some(own) = replicas.connections.get_mut(number) {
@@ -363,7 +360,6 @@ impl Agent {
         }
     }
 
-    /// Answers the gateway's own requests.
     async fn answer_gateway(&self, request: Request<Incoming>, number: usize, channel: &Channel) -> Response<Content> {
         let path = request.uri().path().to_owned();
         let Ok(content) = Limited::new(request.into_body(), MESSAGE_BYTES).collect().await else {
@@ -379,6 +375,7 @@ impl Agent {
                 let Ok(status) = serde_json::from_slice::<Status>(&content) else {
                     return status_only(StatusCode::BAD_REQUEST);
                 };
+                // Connections that wait for room wake up only if the number is another one.
                 self.replicas.send_if_modified(|replicas| {
                     std::mem::replace(&mut replicas.count, status.replicas) != status.replicas
                 });
@@ -400,6 +397,7 @@ impl Agent {
             Ok(asked) => asked,
             Err(error) => return failure(StatusCode::BAD_REQUEST, "BadRequest", &error.to_string(), None),
         };
+        // After `decode_request`: until then, the method of a request that switches protocols is `CONNECT`.
         let checked = self
             .allow
             .check(request.method(), request.uri().path(), request.headers());

@@ -16,7 +16,6 @@ const MESSAGE_BYTES: usize = 1 << 20;
 /// Bytes read at once: each connection keeps this much, and thousands are idle.
 const READ_BYTES: usize = 2 * 1024;
 
-/// Bytes written at once.
 const WRITE_BYTES: usize = 64 * 1024;
 
 pub(crate) fn config() -> WebSocketConfig {

@@ -271,6 +271,7 @@ impl Metrics {
     /// Replaces, for each cluster, how many grants of impersonation, existence and extra for the
     /// service accounts of Applications are given, missing and unknown.
     pub fn set_application_grants<'a>(&self, clusters: impl Iterator<Item = (&'a str, [[usize; 3]; 3])>) {
+        // As above, for clusters that were removed.
         self.application_grants.clear();
         for (cluster, counts) in clusters {
             for (about, counts) in ["impersonation", "existence", "extra"].into_iter().zip(counts) {
@@ -284,6 +285,7 @@ impl Metrics {
 
     /// Replaces, for the bundle of each open front, whether a decision that did not return suspends it.
     pub fn set_stuck_policies(&self, bundles: impl Iterator<Item = (&'static str, bool)>) {
+        // Else the bundle of a front that was closed would keep its last value.
         self.policy_stuck.clear();
         for (bundle, is_stuck) in bundles {
             let label = [("bundle", bundle)];

@@ -19,7 +19,6 @@ use super::{Replica, ReplicaKey, tls};
 use crate::dial::{BoxError, connect_tcp};
 use crate::request::{RequestBody, client_builder};
 
-/// Longest wait for a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Pause before the next attempt.

@@ -68,6 +68,7 @@ impl ReplicaKey {
 
     /// For connections to a peer.
     pub(crate) fn client_config(&self, peer: CertificateHash) -> Result<ClientConfig, Error> {
+        // Its sender is dropped here, so this peer stays the only one.
         let allowed = watch::channel(HashSet::from([peer])).1;
         let chain = vec![self.certificate.clone()];
         let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
@@ -166,6 +167,7 @@ impl ServerCertVerifier for Pinned {
 
 impl ClientCertVerifier for Pinned {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        // No authority signs these certificates, so there is none to name.
         &[]
     }
 

@@ -168,6 +168,7 @@ impl Peer {
     }
 
     pub(crate) fn request_ended(&self) {
+        // Before the request is over: an eviction reads the time as soon as none is open.
         self.idle_since.store(tick(), Ordering::Relaxed);
         self.open_requests.fetch_sub(1, Ordering::AcqRel);
     }
@@ -202,6 +203,7 @@ impl Peer {
     /// Registers that an exchange must end by `at`, until the guard is dropped. `None` if deadlines
     /// are not tracked, because the connection notices by itself.
     pub(crate) fn register_deadline(self: &Arc<Self>, at: Instant) -> Option<DeadlineGuard> {
+        // Two exchanges may have the same deadline.
         *self.deadlines()?.entry(at).or_default() += 1;
         Some(DeadlineGuard { peer: self.clone(), at })
     }

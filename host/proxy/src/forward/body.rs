@@ -378,6 +378,7 @@ impl Upload {
             match frame.map(Frame::into_data) {
                 Some(Ok(data)) => ahead.data.extend_from_slice(&data),
                 Some(Err(frame)) => {
+                    // Trailers follow all data, so nothing comes after them.
                     let trailers = frame.into_trailers().ok();
                     ahead.end = Some(ContentEnd { trailers });
                 }

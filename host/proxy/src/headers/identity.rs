@@ -129,6 +129,7 @@ fn joined(groups: &[String]) -> Option<Result<HeaderValue, Error>> {
 
 fn escaped(groups: &[String]) -> Result<Option<HeaderValue>, Error> {
     let mut list = String::with_capacity(groups.iter().map(|group| group.len() + 1).sum());
+    // A backend that splits the list would see an element without a name.
     for group in groups.iter().filter(|group| !group.is_empty()) {
         if !list.is_empty() {
             list.push(',');

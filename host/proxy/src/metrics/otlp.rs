@@ -66,6 +66,7 @@ struct Sample<'a> {
 /// Translates the text of a registry.
 pub(super) fn translate(text: &str, times: Times) -> Result<Vec<Metric>, Error> {
     let mut metrics = Vec::new();
+    // Text that was cut off anywhere would otherwise be translated in part.
     let lines = text.strip_suffix("# EOF\n").ok_or(Error::NoEnd)?.lines();
     for (at, line) in lines.enumerate() {
         add_line(&mut metrics, line, times).ok_or(Error::Line(at + 1))?;

@@ -120,6 +120,7 @@ impl RecentInputs {
         self.size_bytes = self.size_bytes.saturating_add(input.size_bytes);
         self.inputs.push_back(input);
         let mut displaced = Vec::new();
+        // An input beyond the bound displaces all others, and then itself.
         while self.inputs.len() > MAX_INPUTS || self.size_bytes > MAX_INPUT_BYTES {
             let Some(oldest) = self.inputs.pop_front() else { break };
             self.size_bytes = self.size_bytes.saturating_sub(oldest.size_bytes);
@@ -147,6 +148,7 @@ impl Recorder {
                 },
             });
         };
+        // A record holds its input weakly, so only the bounds of `RecentInputs` decide how long it lives.
         let source = Weak::upgrade(kept).ok_or(PolicyInputError::Displaced(id))?;
         let (input, left_out) = (source.render)();
         Ok(PolicyInput {
