@@ -191,6 +191,7 @@ impl Settings {
             uids,
             extras,
         } = raw.impersonate;
+        // Absent and empty differ: an empty list allows no key at all.
         let extras = extras.unwrap_or_else(|| vec![EXTRAS.to_owned()]);
         Ok(Self {
             gateway: https("gateway", &raw.gateway)?,

@@ -68,6 +68,7 @@ impl HeaderFilter {
             guest.call_plan(store, &config).await
         });
         let (plans, _) = planned.await.map_err(|error| error.to_string())?;
+        // The text is the guest's. In one line it cannot look like further lines of the log.
         let plans = plans.map_err(|text| format!("the plugin refuses its configuration: {}", one_line(&text, 512)))?;
         let check = |plan| edits::check_plan(plan).map_err(|output| invalid_output(&manifest, output).to_string());
         let parts = FilterParts {

@@ -132,6 +132,7 @@ impl Runtime {
             let finding = Diagnostic::error(None, format!("plugins cannot be loaded: {error}"));
             (before.clone(), vec![finding])
         });
+        // Without plugins, nobody misses the cache.
         if let (Err(finding), Some(_)) = (&self.cache, &self.config.directory) {
             diagnostics.push(finding.clone());
         }

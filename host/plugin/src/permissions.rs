@@ -129,6 +129,7 @@ impl ResolvedPermissions {
     pub(crate) fn capture_scope(&self, host: &Host<String>, port: u16) -> EgressScope {
         let found = self.captures.iter().find(|(from, _)| from.matches(host, port));
         found.map_or_else(
+            // What no entry names may only become part of the credential.
             || EgressScope::new(Arc::new([]), true),
             |(_, egress_scope)| egress_scope.clone(),
         )

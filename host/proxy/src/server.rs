@@ -345,7 +345,7 @@ async fn acquire_permit(slots: &Arc<Semaphore>, connections: &Connections) -> Ow
         if let Ok(permit) = slots.clone().try_acquire_owned() {
             return permit;
         }
-        // Only now, because an eviction looks at all connections while others wait for its lock.
+        // Only if none is free, because an eviction looks at all connections while others wait for its lock.
         connections.evict();
         // There may be no idle connection yet, so it asks again after a while.
         if let Ok(Ok(permit)) = timeout(EVICTION_INTERVAL, slots.clone().acquire_owned()).await {

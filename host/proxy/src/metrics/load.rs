@@ -184,6 +184,7 @@ impl LoadMetrics {
     /// what has it. Beyond [`MAX_CLUSTERS`], those that end last have no series.
     pub fn set_certificate_ends(&self, mut ends: Vec<(CertificateUse, String, u64)>) {
         ends.sort_by(|(_, name, end), (_, other, others)| (end, name).cmp(&(others, other)));
+        // Sorted before, so that the certificates that are left out are the least urgent.
         ends.truncate(MAX_CLUSTERS);
         self.certificate_end.clear();
         // Of several with one name, the one that ends first.
