@@ -423,7 +423,7 @@ impl Connections {
         };
         let identity = connection.identity();
         connection.end();
-        // Before the registry is told, which may take long: no further request is sent through it.
+        // Before the registry records it, which may take long: no further request is sent through it.
         drop(open);
         self.registry()
             .record(AgentEvent::Disconnected { reason }, identity)
