@@ -127,7 +127,7 @@ impl KeyHolder {
         match reason {
             // An agent that was away for longer than a day may have been known by its next key last.
             "key_unknown" if is_same && read.join_token.is_none() && read.next.is_some() => {
-                read = promote(api, name, read).await?;
+                promote(api, name, &mut read).await?;
             }
             // A key that was revoked never comes back.
             "key_revoked" | "key_unusable" if is_same && read.join_token.is_some() => {
@@ -177,14 +177,12 @@ impl KeyHolder {
             return StatusAnswer::default();
         };
         let mut keys = keys.lock().await;
-        let Some(known) = keys.take() else {
+        // Changed in place: the gateway may end the request at any moment, and the key must still be known then.
+        let Some(known) = keys.as_deref_mut() else {
             return StatusAnswer::default();
         };
-        match follow(api, name, *known, *rotate_every, status).await {
-            Ok((known, answer)) => {
-                *keys = Some(Box::new(known));
-                answer
-            }
+        match follow(api, name, known, *rotate_every, status).await {
+            Ok(answer) => answer,
             Err(error) => {
                 // The Secret is read again.
                 tracing::warn!(%error, "the connector's key cannot be changed");
@@ -198,47 +196,48 @@ impl KeyHolder {
 async fn follow(
     api: &ApiServer,
     name: &SecretName,
-    mut keys: Keys,
+    keys: &mut Keys,
     rotate_every: Duration,
     status: &Status,
-) -> Result<(Keys, StatusAnswer), Error> {
+) -> Result<StatusAnswer, Error> {
     let is_next = |next: &SigningKey| next.public().to_string() == status.key;
     if keys.next.as_ref().is_some_and(is_next) {
         tracing::info!(key = status.key, "the gateway knows the connector's new key");
-        keys = promote(api, name, keys).await?;
+        promote(api, name, keys).await?;
     }
     if keys.key.public().to_string() != status.key {
-        return Ok((keys, StatusAnswer::default()));
+        return Ok(StatusAnswer::default());
     }
     if keys.join_token.is_some() {
         tracing::info!(key = status.key, "joined; the token is removed");
         let data = Value::from_iter([(JOIN_TOKEN, Value::Null)]);
-        keys = write(api, name, &keys.resource_version, data).await?;
+        *keys = write(api, name, &keys.resource_version, data).await?;
     }
     // Unsigned below: a time in the future, from a clock that was wrong, must not keep the key forever.
     let age = Timestamp::now().duration_since(keys.made);
     if keys.next.is_none() && age.unsigned_abs() >= rotate_every {
         let pem = SigningKey::generate_pem()?;
         let data = Value::from_iter([(NEXT, encoded(pem.expose_secret()))]);
-        keys = write(api, name, &keys.resource_version, data).await?;
+        *keys = write(api, name, &keys.resource_version, data).await?;
     }
     let new_key = keys.next.as_ref().map(|next| NewKey::sign(status, &keys.key, next));
-    Ok((keys, StatusAnswer { new_key }))
+    Ok(StatusAnswer { new_key })
 }
 
 /// Makes the next key the key.
-async fn promote(api: &ApiServer, name: &SecretName, keys: Keys) -> Result<Keys, Error> {
+async fn promote(api: &ApiServer, name: &SecretName, keys: &mut Keys) -> Result<(), Error> {
     let mut read = secret::read(api, name).await?;
     let next = member_of(&read, NEXT).map(str::to_owned);
     zeroize(&mut read);
     // Another process has changed the Secret since it was read.
-    let Some(next) = next else { return Ok(keys) };
+    let Some(next) = next else { return Ok(()) };
     let data = Value::from_iter([
         (KEY, Value::from(next)),
         (NEXT, Value::Null),
         (MADE, encoded(&Timestamp::now().to_string())),
     ]);
-    write(api, name, &keys.resource_version, data).await
+    *keys = write(api, name, &keys.resource_version, data).await?;
+    Ok(())
 }
 
 /// Makes another key, in the place of all that are there.
@@ -266,7 +265,7 @@ async fn load(api: &ApiServer, name: &SecretName) -> Result<Keys, Error> {
     loop {
         let mut read = secret::read(api, name).await?;
         let keys = decode(name, &read);
-        let resource_version = resource_version(&read);
+        let resource_version = secret::resource_version(&read).to_owned();
         zeroize(&mut read);
         if let Some(keys) = keys? {
             return Ok(keys);
@@ -291,9 +290,11 @@ fn decode(name: &SecretName, secret: &Value) -> Result<Option<Keys>, Error> {
         let text = std::str::from_utf8(&decoded).ok().filter(|text| !text.is_empty())?;
         Some(SecretString::from(text))
     };
+    // A member that is no key is an error, not an absent one, which would be replaced.
     let key = |name_of: &'static str| {
-        let pem = member(name_of).as_ref().map(SigningKey::from_pem).transpose();
-        pem.map_err(|_| no_key(name, name_of))
+        let pem = member_of(secret, name_of).filter(|text| !text.is_empty());
+        let key = pem.map(|_| member(name_of).and_then(|pem| SigningKey::from_pem(&pem).ok()));
+        key.map(|key| key.ok_or_else(|| no_key(name, name_of))).transpose()
     };
     let made = member(MADE).and_then(|made| made.expose_secret().parse().ok());
     let Some(current) = key(KEY)? else { return Ok(None) };
@@ -302,7 +303,7 @@ fn decode(name: &SecretName, secret: &Value) -> Result<Option<Keys>, Error> {
         made: made.unwrap_or_else(Timestamp::now),
         next: key(NEXT)?,
         join_token: member(JOIN_TOKEN),
-        resource_version: resource_version(secret),
+        resource_version: secret::resource_version(secret).to_owned(),
     }))
 }
 
@@ -312,11 +313,6 @@ fn no_key(secret: &SecretName, member: &'static str) -> Error {
         member,
         source: NoKey,
     }
-}
-
-fn resource_version(secret: &Value) -> String {
-    let version = secret.pointer("/metadata/resourceVersion");
-    version.and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 /// A member of the Secret, in base64.
@@ -342,3 +338,6 @@ fn zeroize(secret: &mut Value) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,6 +28,13 @@ pub(crate) enum Error {
         /// What the API server says.
         message: String,
     },
+    /// The answer is cut off, too long, or something else than a Secret.
+    #[error("Secret `{secret}` cannot be {verb}: the API server's answer is not a Secret of at most 2 MiB")]
+    Unreadable {
+        secret: SecretName,
+        /// `read` or `changed`.
+        verb: &'static str,
+    },
     /// Somebody else changed it since it was read.
     #[error("Secret `{0}` was changed by another process")]
     Conflict(SecretName),
@@ -76,6 +83,12 @@ async fn send(
     let content = content.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let answer: Value = serde_json::from_slice(&content).unwrap_or_default();
     match status {
+        // SECURITY: an answer that cannot be read must not pass for a Secret without a key, which would be written
+        // anew. Every object has a version, and a patch without one would be made whatever has changed.
+        StatusCode::OK if resource_version(&answer).is_empty() => Err(Error::Unreadable {
+            secret: secret.clone(),
+            verb,
+        }),
         StatusCode::OK => Ok(answer),
         StatusCode::CONFLICT => Err(Error::Conflict(secret.clone())),
         status => Err(Error::Refused {
@@ -89,4 +102,10 @@ async fn send(
                 .to_owned(),
         }),
     }
+}
+
+/// Empty if there is none.
+pub(crate) fn resource_version(secret: &Value) -> &str {
+    let version = secret.pointer("/metadata/resourceVersion");
+    version.and_then(Value::as_str).unwrap_or_default()
 }
