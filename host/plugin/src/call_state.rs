@@ -225,10 +225,14 @@ impl CallState {
 
     /// Concatenates texts and encoded secrets, and computes where the result may be sent.
     pub(crate) fn concatenate(&self, parts: &[Part]) -> wasmtime::Result<ComposedBytes> {
-        // Never grows beyond the bound, so that no copy is left behind.
+        // It never grows beyond its capacity, so that no copy is left behind in freed memory.
         let mut out = Zeroizing::new(Vec::with_capacity(self.length(parts)?));
+        let capacity = out.capacity();
         let mut egress_scope: Option<EgressScope> = None;
         for part in parts {
+            if self.longest(part)? > capacity.saturating_sub(out.len()) {
+                return Err(SecretError::TooLarge.into());
+            }
             match part {
                 Part::Text(text) => out.extend_from_slice(text.as_bytes()),
                 Part::Secret(part) => {
@@ -244,24 +248,29 @@ impl CallState {
                 return Err(SecretError::TooLarge.into());
             }
         }
+        debug_assert_eq!(out.capacity(), capacity);
         Ok((out, egress_scope))
     }
 
-    /// An upper bound for the length of the concatenated parts.
+    /// An upper bound for the length of the concatenated parts: of any, or of any that are not too large.
     fn length(&self, parts: &[Part]) -> wasmtime::Result<usize> {
         let mut length: usize = 0;
         for part in parts {
-            length = length.saturating_add(match part {
-                Part::Text(text) => text.len(),
-                // `\u00xx` is the longest form of a byte.
-                Part::Secret(part) => self
-                    .secret(&part.value)?
-                    .bytes()
-                    .len()
-                    .saturating_mul(6)
-                    .saturating_add(2),
-            });
+            length = length.saturating_add(self.longest(part)?);
         }
-        Ok(length.min(MAX_SECRET_BYTES.saturating_mul(7)))
+        Ok(length.min(MAX_SECRET_BYTES + longest_form(MAX_SECRET_BYTES)))
     }
+
+    /// An upper bound for the length of a part.
+    fn longest(&self, part: &Part) -> wasmtime::Result<usize> {
+        Ok(match part {
+            Part::Text(text) => text.len(),
+            Part::Secret(part) => longest_form(self.secret(&part.value)?.bytes().len()),
+        })
+    }
+}
+
+/// The length of the longest form of this many bytes: `\u00xx` for each, in quotation marks.
+const fn longest_form(bytes: usize) -> usize {
+    bytes.saturating_mul(6).saturating_add(2)
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Instance, InstancePre, Linker};
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
@@ -122,10 +123,12 @@ impl Sandbox {
         };
         // The plugin's own slot first: a plugin that waits for one takes no common slot from others.
         let slots = async { (self.plugin_slots.acquire().await, self.host.slots.acquire().await) };
-        let (Ok(_own), Ok(_common)) = tokio::time::timeout(budget.time, slots).await.map_err(|_| busy())? else {
+        // One deadline for both, since a request waits for the sum.
+        let deadline = Instant::now() + budget.time;
+        let (Ok(_own), Ok(_common)) = timeout_at(deadline, slots).await.map_err(|_| busy())? else {
             return Err(busy());
         };
-        let done = tokio::time::timeout(budget.time, work).await;
+        let done = timeout_at(deadline, work).await;
         done.unwrap_or_else(|_| Err(self.timeout(budget)))
     }
 

@@ -9,7 +9,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use http_body_util::{BodyExt as _, Collected, Limited};
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
@@ -21,6 +23,8 @@ use super::{Ambient, AmbientError, AwsCredentials, BearerToken};
 /// Time limit of one response of a service on the same machine.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const MAX_TOKEN_FILE_BYTES: u64 = 64 << 10;
+/// Longest answer, in bytes.
+const MAX_ANSWER_BYTES: usize = 256 << 10;
 /// Lifetime in seconds that the TokenRequest asks for.
 const TOKEN_SECONDS: u32 = 3600;
 /// GCE's metadata server, by address because its name could resolve elsewhere.
@@ -193,11 +197,12 @@ async fn json(what: &str, sent: reqwest::Result<reqwest::Response>) -> Result<Va
     let response = sent.map_err(|error| unreachable(what, &error))?;
     let status = response.status();
     if status.is_success() {
-        let answer = response.json().await;
-        return answer.map_err(|_| AmbientError::Unavailable(format!("{what} answered no JSON")));
+        let answer = serde_json::from_slice(&content(response).await);
+        return answer.map_err(|_| {
+            AmbientError::Unavailable(format!("{what} answered no JSON of at most {MAX_ANSWER_BYTES} bytes"))
+        });
     }
-    let body = response.bytes().await.ok();
-    let code = body.and_then(|body| code(&body)).unwrap_or_default();
+    let code = code(&content(response).await).unwrap_or_default();
     let text = format!("{what} answered {}{code}", status.as_u16());
     // The EKS agent refuses with 400.
     let refused = matches!(status.as_u16(), 400 | 401 | 403 | 404);
@@ -206,6 +211,12 @@ async fn json(what: &str, sent: reqwest::Result<reqwest::Response>) -> Result<Va
     } else {
         AmbientError::Unavailable(text)
     })
+}
+
+/// A whole answer; empty if it is cut off or too long.
+async fn content(response: reqwest::Response) -> Bytes {
+    let body = Limited::new(reqwest::Body::from(response), MAX_ANSWER_BYTES);
+    body.collect().await.map(Collected::to_bytes).unwrap_or_default()
 }
 
 /// The service's short error code. The rest of the body may contain secrets.

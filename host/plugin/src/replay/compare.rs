@@ -41,8 +41,9 @@ pub(super) fn requests(case: &Case, attempts: &[Attempt], labels: &SecretLabels)
                 let request = described(attempt, labels);
                 found.push(format!("request {number} was not expected: {request}"));
             }
+            (Some(None), None) => found.push(format!("request {number} was not sent")),
             // A case need not say what a request is like.
-            (Some(None), _) | (None, None) => {}
+            (Some(None), Some(_)) | (None, None) => {}
         }
     }
     found

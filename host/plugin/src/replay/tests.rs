@@ -232,6 +232,11 @@ fn missing_and_unexpected_requests_are_differences() {
         differences("headers: {}", &[]),
         ["request 1 was not sent: POST https://a.example/t"]
     );
+    // Also one of which the case does not say what it is like.
+    let case = single_case(&format!("{CASE_WITH_SECRETS}requests: [{{answer: {{status: 200}}}}]"));
+    let of = |attempts: &[Attempt]| compare::requests(&case, attempts, &SecretLabels::for_case(&case));
+    assert_eq!(of(&[]), ["request 1 was not sent"]);
+    assert_eq!(of(&[attempt("https://a.example/t", "")]), [""; 0]);
     let elsewhere = attempt("https://a.example/other?key=key-of-the-test", "");
     let fine = attempt("https://a.example/t", "");
     assert_eq!(
