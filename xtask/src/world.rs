@@ -27,6 +27,7 @@ impl World {
     pub fn run(self, root: &Path) -> Result<()> {
         build(root)?;
         if self.check {
+            setup::packages(&[setup::CHROMIUM])?;
             return execute(program(root).arg("--check"));
         }
         // In place of this process, so that a signal that ends the task ends Argo CD, too.
@@ -40,6 +41,7 @@ impl World {
 /// As [`World::run`].
 pub fn take_pictures(root: &Path) -> Result<()> {
     build(root)?;
+    setup::packages(&[setup::CHROMIUM])?;
     execute(program(root).arg("--pictures"))
 }
 
