@@ -27,6 +27,7 @@ pub fn json(text: impl Into<Bytes>) -> Response<Body> {
 /// The answer with a document, which may contain a secret.
 pub fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
     let text = Zeroizing::new(serde_json::to_vec(document).unwrap_or_default());
+    // Not copied, so that the only copy is wiped once it was sent.
     let mut response = json(Bytes::from_owner(text));
     *response.status_mut() = status;
     response

@@ -40,6 +40,7 @@ impl BlockingWork {
         held: LimitPermit,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Denial> {
+        // Fails only if the semaphore is closed, which it never is.
         let slot = Arc::clone(&self.slots).acquire_owned().await;
         let working = tokio::task::spawn_blocking(move || {
             let _held = (held, slot);

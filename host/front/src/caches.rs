@@ -24,8 +24,10 @@ impl Caches {
                     next: Self::default(),
                 })
             });
+            // Even a place that was empty a moment ago may hold another type: another thread was first.
             match entry.value.downcast_ref() {
                 Some(value) => return value,
+                // Values are chained, so a reference stays valid while others are added.
                 None => at = &entry.next,
             }
         }

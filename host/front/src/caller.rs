@@ -41,6 +41,7 @@ impl Default for CallerCache {
             moka::sync::Cache::builder()
                 .weigher(|_, caller: &Arc<Caller>| caller.size_kib)
                 .max_capacity(CACHE_CAPACITY_KIB)
+                // After that time the token is verified again, and its new principal has a new address.
                 .time_to_live(VERIFIED_TOKEN_TTL)
                 .build_with_hasher(FxBuildHasher),
         )
@@ -54,6 +55,7 @@ impl CallerCache {
         // can have the same address while the entry exists.
         let address = Arc::as_ptr(principal) as usize;
         let caller = self.0.get_with(address, || Arc::new(Caller::new(principal, rbac)));
+        // Checked all the same: a mistake here would give a caller the roles of somebody else.
         if Arc::ptr_eq(&caller.principal, principal) {
             caller
         } else {

@@ -107,6 +107,7 @@ impl Api<'_> {
     /// - `target`: path and query, encoded.
     pub async fn call(&self, method: Method, target: PathAndQuery, content: Content<'_>) -> Response<Bytes> {
         let mut parts = self.head.uri.clone().into_parts();
+        // The authority stays: over HTTP/2 it is the host, and a login counts on the console's host alone.
         parts.path_and_query = Some(target);
         let Ok(uri) = Uri::from_parts(parts) else {
             return status(StatusCode::BAD_REQUEST);
@@ -122,6 +123,7 @@ impl Api<'_> {
         *request.version_mut() = self.head.version;
         request.extensions_mut().insert(OfPage);
         let fields = request.headers_mut();
+        // `Origin` and `Sec-Fetch-Site` go along, so that a request that another site caused stays recognizable.
         for name in KEPT {
             for value in self.head.headers.get_all(&name) {
                 fields.append(&name, value.clone());
@@ -153,6 +155,7 @@ pub fn local_path(text: &str) -> &str {
     let is_dots = |segment: &str| matches!(&*segment.to_ascii_lowercase().replace("%2e", "."), "." | "..");
     let leaves = path.split('/').any(is_dots);
     let is_local = text.starts_with("/console/") && !text.contains("//") && !text.contains('\\') && !leaves;
+    // A line break would end the field `Location`.
     match is_local && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         true => text,
         false => HOME,
@@ -180,6 +183,7 @@ pub fn remove_cookies(console: &Console, fields: &mut HeaderMap) {
         };
         let kept: Vec<&str> = text.split(';').filter(|pair| !is_ours(pair)).map(str::trim).collect();
         if let (false, Ok(mut kept)) = (kept.is_empty(), HeaderValue::from_str(&kept.join("; "))) {
+            // A value that is made anew is not sensitive by itself.
             kept.set_sensitive(line.is_sensitive());
             fields.append(COOKIE, kept);
         }

@@ -61,6 +61,7 @@ fn api_body(denial: &Denial) -> serde_json::Value {
 pub fn response(denial: &Denial, decision: Uuid, format: ErrorFormat) -> Response<Body> {
     let (status, message) = denial.public(format == ErrorFormat::Argocd);
     let (content_type, body) = match format {
+        // A `Status` has its own head, because its code must equal that of the response.
         ErrorFormat::Kubernetes => {
             let mut response = kubernetes_status::status(denial.status, &denial.message, decision);
             if let Some(seconds) = denial.retry_after {
@@ -102,6 +103,7 @@ pub fn response(denial: &Denial, decision: Uuid, format: ErrorFormat) -> Respons
     fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     fields.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    // The page is on the origin to which browsers send the console's cookie.
     if matches!(format, ErrorFormat::Console(_)) {
         pages::protect(fields);
     }
@@ -112,6 +114,7 @@ pub fn response(denial: &Denial, decision: Uuid, format: ErrorFormat) -> Respons
         );
     }
     if status == StatusCode::UNAUTHORIZED {
+        // RFC 9110, section 15.5.2: a 401 says how to authenticate.
         fields.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tollgate\""));
     }
     if let Some(seconds) = denial.retry_after {

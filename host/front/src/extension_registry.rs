@@ -77,6 +77,7 @@ impl Extension {
             None => backends(&spec)?,
         };
         let limiter = match previous.filter(|previous| previous.spec.limits == spec.limits) {
+            // Requests that are open still count, so a reload gives nobody a second allowance.
             Some(previous) => Arc::clone(&previous.limiter),
             None => Limiter::new(&spec.limits),
         };
@@ -119,6 +120,7 @@ impl Extension {
             return Some(only);
         }
         let literal = match compatibility {
+            // Argo CD registers a service under the texts of its cluster, without looking the cluster up.
             Compatibility::Argocd => literal.and_then(|to| self.position_by_destination(to)),
             Compatibility::None => None,
         };
@@ -133,6 +135,7 @@ impl Extension {
     /// name and server, or whichever of the two the destination has.
     fn position_by_destination(&self, to: &Destination) -> Option<usize> {
         let same = |wanted: &str, known: &str| wanted.is_empty() || wanted == known;
+        // An empty destination would match every service.
         let is_named = !to.name.is_empty() || !to.server.is_empty();
         self.spec.services.iter().position(|service| {
             let mut cluster = service.cluster.iter().filter(|_| is_named);
@@ -148,6 +151,7 @@ fn differs_only_in_location(old: &ExtensionSpec, new: &ExtensionSpec) -> bool {
     for (service, old) in moved.services.iter_mut().zip(&old.services) {
         service.location = old.location.clone();
     }
+    // `zip` stops at the shorter list; a different number of services shows here.
     moved == *old
 }
 

@@ -211,9 +211,11 @@ pub fn find_in_paths<F: Front>(
     uri: &Uri,
     answered_by: &[Answerer],
 ) -> Result<Option<(F::Target, Answerer)>, target::Error> {
+    // Before the check, which would refuse a malformed path that another front serves in this pass.
     if !F::PATHS.iter().any(|row| answered_by.contains(&row.answerer)) {
         return Ok(None);
     }
+    // Before the rows, so that a malformed path gets 400 even where nothing is served.
     F::check(uri.path())?;
     let Some((row, captures)) = path::find(F::PATHS, method, uri.path(), answered_by) else {
         return Ok(None);
@@ -271,9 +273,11 @@ impl Lookup<'_> {
         // The client's time is not that of the decision.
         self.record.restart_stage();
         let now = self.current.load_full();
+        // The caller may have been locked while the content came.
         if !now.authenticator.is_still_valid(self.principal) {
             return Err(NotAdmitted(EndReason::Withdrawn).into());
         }
+        // The record names the snapshot that decides, not the one under which the request arrived.
         self.record.note(|record| record.generation = now.generation);
         self.snapshot = Some(now);
         Ok(content)
@@ -326,6 +330,7 @@ impl<F: Steps> Reauthorize for Asked<PtrEqArc<F>, F::Question, F::Terms> {
             .front
             .0
             .authorize(DecisionInputs { now, caller: &caller }, &self.question, None);
+        // What is open was sent with the old terms, which a permit for another identity or server does not cover.
         permit.is_ok_and(|permit| F::terms(&permit) == self.terms)
     }
 
@@ -449,10 +454,12 @@ impl RequestContext<'_> {
         self.record.finish_stage(Stage::Authenticate);
         let principal = principal?;
         if let Some(narrower) = &self.snapshot.narrowed_by
+            // A refused load is not in force, but it withdraws: a caller whom it would not accept is refused.
             && !narrower.authenticator.is_still_valid(&principal)
         {
             return Err(forward::Error::Ended(EndReason::Withdrawn).into());
         }
+        // At the limit, connections without an authenticated caller are closed first.
         self.client.mark_authenticated();
         self.record
             .note(|record| record.principal = Some(Arc::clone(&principal)));
@@ -461,6 +468,7 @@ impl RequestContext<'_> {
 
     /// Refuses a request that no front has.
     pub async fn refuse_unknown(self, head: &request::Parts) -> Denial {
+        // First, because authentication knows no tokens of agents and would answer with a 401 that explains nothing.
         match refuse_credential_of_agent(&self.snapshot, head) {
             Ok(()) => self.refuse_unserved(head).await,
             Err(denial) => denial,
@@ -487,6 +495,7 @@ pub const KUBERNETES_PREFIX: &str = "/k8s-proxy/";
 // Such a token is for nothing else, and kubectl shows the text.
 pub fn refuse_credential_of_agent(now: &Snapshot, head: &request::Parts) -> Result<(), Denial> {
     let read = |head| k8s_proxy::read(head, CiTokenSupport::Accepted);
+    // Without the front there are no such tokens, and the text would name a prefix that is not served.
     if now.policies.kubernetes.is_none() || !matches!(read(head), Ok(PresentedCredential::Query(_))) {
         return Ok(());
     }

@@ -51,6 +51,7 @@ impl Transport {
         }
         let kind = fields.get(CONTENT_TYPE)?.to_str().ok()?;
         let kind = kind.split(';').next()?.trim().to_ascii_lowercase();
+        // Not `+json`: the gateway reads messages of protobuf alone.
         match kind.strip_suffix("+proto").unwrap_or(&kind) {
             "application/grpc" => Some(Self::Grpc),
             "application/grpc-web" => Some(Self::Web),
@@ -94,6 +95,7 @@ fn status_message(denial: &Denial) -> String {
     let mut message = String::new();
     for refusal in &denial.refusals {
         let text = &refusal.text;
+        // Half, because percent-encoding lengthens the text, and the count at its end must not be cut off.
         if !message.is_empty() && message.len() + text.len() > MAX_STATUS_MESSAGE_BYTES / 2 {
             omitted = omitted.saturating_add(1);
             continue;
@@ -123,6 +125,7 @@ pub fn percent_encoded(message: &str) -> String {
             PERCENT_ENCODED,
         ));
         if text.len() > MAX_STATUS_MESSAGE_BYTES {
+            // Never inside an escape, which a client could not decode.
             text.truncate(before);
             break;
         }

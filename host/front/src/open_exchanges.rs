@@ -125,6 +125,7 @@ impl Change<'_> {
 
     /// Who is authenticated, and how.
     pub fn same_callers(&self) -> bool {
+        // By pointer: an equal value that was made anew counts as changed, which costs time but never keeps access.
         !self.is_narrowed() && Arc::ptr_eq(&self.before.authenticator, &self.now.authenticator)
     }
 
@@ -219,6 +220,7 @@ impl Exchange {
     /// Why the exchange must end, if its caller's login ended or the caller was locked.
     fn withdrawal(&self, now: &Snapshot, sessions: &SessionRegistry) -> Option<EndReason> {
         let principal = self.reauthorization.principal()?;
+        // Fails closed: among the locks that cannot be read may be one of this caller.
         if now.authenticator.is_lock_unknown(principal) {
             return Some(EndReason::StoreUnavailable);
         }
@@ -304,6 +306,7 @@ impl OpenExchanges {
             self.changed.notified().await;
             let now = self.current.load_full();
             let before = Arc::clone(&self.reauthorized.borrow());
+            // A change that arrived during the last round may have been part of it already.
             if Arc::ptr_eq(&before, &now) {
                 continue;
             }
@@ -333,6 +336,7 @@ impl OpenExchanges {
     /// Ends what callers have open whose login ended, or who were locked, for as long as it is polled.
     pub async fn follow_withdrawals(self: Arc<Self>, sessions: Arc<SessionRegistry>) {
         let mut changes = sessions.withdrawals();
+        // A caller may have been locked before this task ran, and have something open.
         changes.mark_changed();
         while changes.changed().await.is_ok() {
             let now = self.current.load_full();
@@ -405,6 +409,7 @@ impl OpenExchanges {
             None => Arc::default(),
         };
         let recorder = Arc::clone(&self.recorder);
+        // Before the insertion, after which another thread may end the exchange.
         end_trigger.on_end(move |ending| recorder.ended(decision, ending.code()));
         let exchange: Arc<Exchange> = Arc::new(Exchange {
             end_trigger: Arc::clone(&end_trigger),
@@ -412,6 +417,7 @@ impl OpenExchanges {
             _counted: Counted::in_gauge(&self.metrics.load.open_exchanges(reauthorization.front())),
             reauthorization,
         });
+        // Before the insertion, so that every way out of this function removes the exchange again.
         let guard = OpenExchangeGuard {
             all: Arc::clone(self),
             number: self.next.fetch_add(1, Ordering::Relaxed),
@@ -421,6 +427,7 @@ impl OpenExchanges {
         self.shard(guard.number).insert(guard.number, Arc::clone(&exchange));
         // This must come after the insertion: see the invariant above.
         let current = self.current.load();
+        // The permit did not ask the refused load that narrows a snapshot, so a narrowed one is always asked here.
         let is_current = current.generation == snapshot.generation && current.narrowed_by.is_none();
         let ending = match !is_current && !exchange.reauthorization.is_still_allowed(&current) {
             true => Some(EndReason::Withdrawn),
@@ -450,6 +457,7 @@ impl OpenExchanges {
             if reauthorization.inputs_unchanged(&change) || exchange.end_trigger.end_reason().is_some() {
                 continue;
             }
+            // Thousands of watches of one controller ask the same question.
             let is_allowed = *verdicts
                 .entry(reauthorization)
                 .or_insert_with(|| reauthorization.is_still_allowed(now));
@@ -477,6 +485,7 @@ impl OpenExchanges {
 }
 
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    // A panic elsewhere must not keep the gateway from ending exchanges.
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -81,6 +81,7 @@ fn judge(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
     let mut origins = head.headers.get_all(ORIGIN).iter();
     let origin = origins.next();
     let observed = origins.count().saturating_add(1);
+    // A browser sends one. Which of several counts would be a guess.
     if observed > 1 {
         return Err(Forbidden::MultipleOrigins { observed });
     }
@@ -115,6 +116,7 @@ impl Cors {
             fields.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
             fields.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
             for wanted in head.headers.get_all(ACCESS_CONTROL_REQUEST_HEADERS) {
+                // With credentials, `*` is no wildcard (Fetch standard), so the names are repeated.
                 fields.append(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
             }
         }
@@ -145,6 +147,7 @@ fn vary_by_origin(fields: &mut HeaderMap) {
     let mut merged = b"Origin".to_vec();
     for line in fields.get_all(VARY) {
         for name in line.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            // `*` covers `Origin` already.
             if name == b"*" {
                 return;
             }

@@ -178,6 +178,7 @@ pub fn protected(page: Response<Bytes>) -> Response<Body> {
     let mut response = page.map(Body::from);
     let fields = response.headers_mut();
     protect(fields);
+    // In place of the stricter policy of sign-in, which runs no script.
     fields.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONSOLE_POLICY));
     response
 }
@@ -188,6 +189,7 @@ pub fn asset(asset: Response<Bytes>) -> Response<Body> {
     let fields = response.headers_mut();
     protect(fields);
     let immutable = HeaderValue::from_static("public, max-age=31536000, immutable");
+    // It says nothing about a person, and another content has another path.
     fields.insert(CACHE_CONTROL, immutable);
     response
 }
@@ -218,6 +220,7 @@ pub fn icon() -> Response<Body> {
 /// [`Unrenderable`]: the address cannot be a header value.
 pub fn redirect(to: &str) -> Result<Response<Body>, Unrenderable> {
     let mut response = Response::new(Body::empty());
+    // 303 and not 307, with which a browser would send a form and its password once more.
     *response.status_mut() = StatusCode::SEE_OTHER;
     let fields = response.headers_mut();
     fields.insert(LOCATION, HeaderValue::from_str(to).map_err(|_| Unrenderable)?);
@@ -238,8 +241,6 @@ pub(crate) struct PageLink {
     pub label: &'static str,
 }
 
-/// A page about a refusal.
-///
 pub(crate) fn refusal_page(title: &'static str, text: String, link: PageLink, decision: Uuid, theme: Theme) -> String {
     let page = MessagePage {
         title,
@@ -248,6 +249,7 @@ pub(crate) fn refusal_page(title: &'static str, text: String, link: PageLink, de
         decision: Some(decision.to_string()),
         ..MessagePage::default()
     };
+    // The page of a refusal must not fail itself.
     render(theme, &page).unwrap_or_else(|_| title.to_owned())
 }
 

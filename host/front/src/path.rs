@@ -153,6 +153,7 @@ impl Rest {
     #[must_use]
     pub fn of(captures: &Captures<'_>, uri: &Uri) -> Self {
         Self {
+            // The clone shares the text, and an offset into it needs no copy of the rest.
             from: uri.path().len().saturating_sub(captures.rest.len()),
             uri: uri.clone(),
         }
@@ -208,11 +209,13 @@ impl<O: Copy> Path<O> {
                 Part::Text(text) => tail = tail.strip_prefix(text)?,
                 Part::Segment(_) => {
                     let (segment, rest) = tail.split_at_checked(tail.find('/').unwrap_or(tail.len()))?;
+                    // A row with more segments than fit matches nothing, rather than lose a name that a permit needs.
                     *segments.next()? = segment;
                     tail = rest;
                 }
                 Part::Rest(_) => {
                     (captures.rest, tail) = (tail, "");
+                    // Otherwise `/k8sx` would be read as `/k8s` with a rest.
                     if !captures.rest.is_empty() && !captures.rest.starts_with('/') {
                         return None;
                     }

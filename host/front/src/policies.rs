@@ -134,6 +134,7 @@ impl Policies {
             config: Arc::clone(config),
             author_key: author_key.map(Arc::new),
             projects: Arc::new(match &parts.applications {
+                // The index has merged them already.
                 Some(front) => front.index.projects(),
                 None => Projects::build(&resources).0,
             }),

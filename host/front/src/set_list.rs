@@ -60,6 +60,7 @@ impl SetList {
         resources: &Resources,
         needs_owned: impl Fn(&Value) -> bool,
     ) -> Arc<Self> {
+        // 0 is the number of the empty list.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let none = Arc::default();
         let previous = previous.unwrap_or(&none);
@@ -68,6 +69,7 @@ impl SetList {
         let entry = |(name, set): (&ObjectName, &Arc<Value>)| {
             let before = previous.find(name);
             let owned = all_owned.remove(name).map(|now| {
+                // Shared with the list before, so that a comparison of both is mostly one of pointers.
                 let unchanged = before.and_then(|before| before.owned.as_ref());
                 unchanged
                     .filter(|before| ***before == now)
@@ -111,6 +113,7 @@ impl SetList {
     pub fn changes_since(&self, before: &Self) -> Vec<Arc<ObjectName>> {
         match before.number {
             number if number == self.number => Vec::new(),
+            // A watch that keeps up asks for the last step, which is computed once for all watches.
             number if number == self.previous => self.changed.clone(),
             _ => self.differences(before),
         }
@@ -122,6 +125,7 @@ impl SetList {
                 .projects
                 .iter()
                 .zip(&before.projects)
+                // A project that was decoded anew counts as changed: at worst an event too many, never one too few.
                 .all(|(now, before)| Arc::ptr_eq(now, before));
         let is_same = |before: &SetEntry, now: &SetEntry| {
             let same_owned = match (&before.owned, &now.owned) {
@@ -150,6 +154,7 @@ fn owned_applications(
     if found.is_empty() {
         return found;
     }
+    // By borrowed names: an `ObjectName` for each lookup would be two allocations for each Application.
     let mut by_namespace: HashMap<&str, HashMap<&str, &mut BTreeSet<_>, FxBuildHasher>, FxBuildHasher> =
         HashMap::default();
     for (name, owned) in &mut found {
@@ -158,6 +163,7 @@ fn owned_applications(
     }
     for application in resources.applications.values() {
         let owner = application.application_set.as_ref().map(|owner| owner.name.as_str());
+        // An owner reference of Kubernetes cannot name an object of another namespace.
         let members = by_namespace.get_mut(application.name.namespace.as_str());
         let owned = owner.zip(members).and_then(|(owner, members)| members.get_mut(owner));
         if let Some(owned) = owned {
@@ -210,6 +216,7 @@ pub fn project_text(set: &Value) -> &str {
 
 /// Whether a project is only known once Applications are rendered.
 pub fn is_templated(project: &str) -> bool {
+    // Both template engines of Argo CD begin a placeholder like this.
     project.contains("{{")
 }
 

@@ -65,6 +65,7 @@ impl Snapshot {
                 let Some(narrower) = narrower.get(server) else {
                     return false;
                 };
+                // An agent keeps only what both loads give it, never the better of the two.
                 agent.keys.retain(|key| narrower.keys.contains(key));
                 agent.processes = agent.processes.min(narrower.processes);
                 agent.join_token = agent

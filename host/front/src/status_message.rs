@@ -50,9 +50,11 @@ pub fn forbidden(user: &str, attributes: &Attributes, reason: &str) -> String {
 }
 
 fn quoted(text: &str) -> String {
+    // As `%q` of Go, with which Kubernetes writes names.
     format!("{:?}", shortened(text))
 }
 
 fn shortened(text: &str) -> String {
+    // Callers choose path and names, and the text goes into responses, records and logs.
     text.chars().take(NAME_CHARS).collect()
 }

@@ -63,6 +63,7 @@ impl Strangers {
 
     fn new(total: u32, of_client: u32) -> Self {
         Self(Limiter::new(&LimitSpec {
+            // Never `None`, which would mean that there is no limit.
             concurrency: NonZeroU32::new(total.max(1)),
             per_person: PersonLimitSpec {
                 concurrency: NonZeroU32::new(of_client.max(1)),

@@ -54,6 +54,7 @@ pub fn media_type(fields: &HeaderMap) -> Option<&str> {
     let (first, second) = (types.next(), types.next());
     let name = first.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let name = name.split(';').next().unwrap_or_default().trim();
+    // Which of several types counts differs between readers.
     second.is_none().then_some(name)
 }
 
@@ -67,6 +68,7 @@ pub fn unexpected(error: &dyn std::fmt::Display) -> Error {
 pub async fn buffer(body: Body, allowed: u64) -> Result<Bytes, Denial> {
     match body.buffer_if_short(allowed).await? {
         BufferedBody::Whole(content) => Ok(content),
+        // Without a declared length the size would be known only once the content is in memory.
         BufferedBody::Stream(_) => Err(Error::ContentLength { allowed }.into()),
     }
 }

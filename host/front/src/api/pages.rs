@@ -13,6 +13,7 @@ const MAX_QUERIES: u32 = 10;
 
 /// The last row of a query's result, if more rows may follow.
 pub fn last_of_full<T>(rows: &[T]) -> Option<&T> {
+    // Fewer rows than were asked for are the end of the list.
     let is_full = u32::try_from(rows.len()).is_ok_and(|rows| rows >= ROWS);
     rows.last().filter(|_| is_full)
 }
@@ -42,6 +43,7 @@ pub fn visible_page<T>(
                 .zip(verdicts)
                 .filter_map(|(row, is_visible)| is_visible.then_some(row)),
         );
+        // Only a row that the caller may see shows that another page follows.
         if page.len() > limit {
             page.truncate(limit);
             return (page, true);
@@ -103,6 +105,7 @@ impl<T, P: Clone> PageBuilder<T, P> {
         let is_last = self.is_complete && self.items.len() <= self.max_items;
         self.items.truncate(self.max_items);
         let last = self.items.last().map(|(position, _)| position.clone());
+        // A cursor would have to name a row that the caller may not see.
         if last.is_none() && !is_last {
             return Err(Error::Query {
                 why: format!(

@@ -127,6 +127,7 @@ impl Query {
         let Some(text) = &self.cursor else {
             return Ok(None);
         };
+        // The client had the cursor in its hands, so it is checked like any parameter.
         let position = decode_cursor(text).ok().filter(is_sound);
         Ok(Some(position.ok_or_else(no_cursor)?))
     }
@@ -149,6 +150,7 @@ impl Query {
                 let id = Uuid::try_parse(&value).map_err(|_| wrong("has a `before` that is not an event's id"))?;
                 self.before = Some(id);
             }
+            // `limit`: every unknown name was refused before.
             _ => self.limit = Some(row_limit(&value)?.into()),
         }
         Ok(())
@@ -199,6 +201,7 @@ pub fn for_each_parameter<'a>(
                 names => format!("has a parameter other than `{}`", names.join("`, `")),
             }));
         };
+        // Argo CD's API repeats `projects` for a list. Of another one, two readers could take different values.
         if seen.contains(known) && *known != "projects" {
             return Err(wrong(format!("has `{known}` twice")));
         }

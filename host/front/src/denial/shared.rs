@@ -47,6 +47,7 @@ impl From<RequestReadError> for Denial {
             RequestReadError::Forwarded(_) => "bad_forwarded_fields",
             RequestReadError::TooManyOfAddress => "too_many_requests_of_address",
         };
+        // A slot is free as soon as another request ends, which takes no known time.
         let retry_after = (error.status() == StatusCode::TOO_MANY_REQUESTS).then_some(1);
         let denial = Self::denied(error.status(), reason, error.to_string()).retry_after(retry_after);
         denial.caused_by(error)
@@ -79,6 +80,7 @@ impl From<authenticate::Error> for Denial {
                 let text = "you are locked: ask the people who run the gateway";
                 Self::denied(StatusCode::FORBIDDEN, code, text)
             }
+            // Not 401, because the token may be valid.
             Error::IssuerUnavailable { .. } => unavailable("the token cannot be checked right now, try again later"),
         };
         denial.as_argocd = match &error {
@@ -123,6 +125,7 @@ impl From<headers::Error> for Denial {
             Error::Identity { .. } | Error::Nameless => {
                 Self::denied(StatusCode::FORBIDDEN, "unusable_identity", error.to_string())
             }
+            // A plugin or policy made these fields. The client cannot correct them, and learns nothing about them.
             Error::Forbidden { .. }
             | Error::Duplicate { .. }
             | Error::Value { .. }

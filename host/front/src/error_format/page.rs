@@ -39,6 +39,7 @@ pub(super) fn page(denial: &Denial, decision: Uuid) -> String {
 
 /// The text as content of an element.
 fn escaped(text: &str) -> String {
+    // Quotes may stay, because no text is inside an attribute.
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

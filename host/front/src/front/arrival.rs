@@ -54,6 +54,7 @@ impl Pass {
     pub fn answerers(self) -> &'static [Answerer] {
         match self {
             Self::BeforeArgocd => &[Answerer::Cluster],
+            // argocd-server has no table: its front finds its requests by itself.
             Self::Argocd => &[],
             Self::AfterArgocd => &[Answerer::Gateway, Answerer::Backend],
         }

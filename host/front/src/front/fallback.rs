@@ -82,8 +82,10 @@ impl Fallback {
 fn below(root_path: &str, uri: &Uri) -> Option<Uri> {
     let rest = uri.path().strip_prefix(root_path)?;
     let rest = match rest {
+        // A request target has no empty path (RFC 9112, section 3.2.1).
         "" => "/",
         rest if rest.starts_with('/') => rest,
+        // `/argocd-backup` is not below `/argocd`.
         _ => return None,
     };
     let mut parts = uri.clone().into_parts();

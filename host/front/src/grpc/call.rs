@@ -70,6 +70,7 @@ impl From<CallError> for Denial {
 pub fn token_as_bearer(fields: &mut HeaderMap) -> Result<(), CallError> {
     let mut tokens = fields.get_all(TOKEN).iter();
     let (first, second) = (tokens.next(), tokens.next());
+    // The gateway and argocd-server could each take another one.
     if second.is_some() {
         return Err(CallError::Token);
     }
@@ -82,6 +83,7 @@ pub fn token_as_bearer(fields: &mut HeaderMap) -> Result<(), CallError> {
         Ok::<_, CallError>(bearer)
     });
     let bearer = bearer.transpose()?;
+    // argocd-server prefers `token` to `Authorization`, and must not see one that the gateway did not verify.
     fields.remove(TOKEN);
     if let (Some(bearer), false) = (bearer, fields.contains_key(AUTHORIZATION)) {
         fields.insert(AUTHORIZATION, bearer);

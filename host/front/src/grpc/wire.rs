@@ -32,6 +32,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<(u32, Payload<'a>)> {
         WireType::ThirtyTwoBit => Payload::Fixed(u64::from(rest.try_get_u32_le().ok()?)),
         WireType::LengthDelimited => {
             let length = usize::try_from(decode_varint(rest).ok()?).ok()?;
+            // The length is the sender's claim: nothing is allocated for it.
             let (bytes, after) = rest.split_at_checked(length)?;
             *rest = after;
             Payload::Bytes(bytes)
@@ -52,6 +53,7 @@ impl Payload<'_> {
         match (self, depth.checked_sub(1)) {
             (Self::Varint(value) | Self::Fixed(value), _) => value == 0,
             (Self::Bytes([]), _) => true,
+            // Too deep to tell. It counts as a value, so that nothing is dropped by mistake.
             (Self::Bytes(_), None) => false,
             (Self::Bytes(message), Some(depth)) => {
                 fields(message).all(|field| field.is_some_and(|(_, payload)| payload.is_zero_within(depth)))
