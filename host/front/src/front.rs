@@ -468,7 +468,7 @@ impl RequestContext<'_> {
 
     /// Refuses a request that no front has.
     pub async fn refuse_unknown(self, head: &request::Parts) -> Denial {
-        // First, because authentication knows no tokens of agents and would answer with a 401 that explains nothing.
+        // First, because authentication knows no tokens of agents and would answer 401 without the reason.
         match refuse_credential_of_agent(&self.snapshot, head) {
             Ok(()) => self.refuse_unserved(head).await,
             Err(denial) => denial,

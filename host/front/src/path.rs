@@ -209,7 +209,7 @@ impl<O: Copy> Path<O> {
                 Part::Text(text) => tail = tail.strip_prefix(text)?,
                 Part::Segment(_) => {
                     let (segment, rest) = tail.split_at_checked(tail.find('/').unwrap_or(tail.len()))?;
-                    // A row with more segments than fit matches nothing, rather than lose a name that a permit needs.
+                    // A row with more segments than fit matches nothing, rather than lose a name.
                     *segments.next()? = segment;
                     tail = rest;
                 }
