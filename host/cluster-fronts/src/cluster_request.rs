@@ -83,6 +83,7 @@ impl ClusterRequest<'_> {
         let lease = lease(self.cluster, record).await?;
         let held = Arc::new(held);
         let only_reads = self.attributes.is_plain_read(cleaned.method()) && body.is_end_stream();
+        // Content is gone once it was sent, so a request that has any is sent once.
         let retry = only_reads.then(|| cleaned.clone());
         record_credential(record, self.cluster, Some(&lease));
         let generation = lease.generation;
@@ -99,6 +100,7 @@ impl ClusterRequest<'_> {
         let Some(lease) = self.cluster.lease_after_unauthorized(generation).await else {
             return Ok(SendOutcome::CredentialRejected(first));
         };
+        // Its content is never read, and would hold a connection until then.
         drop(first);
         record_credential(record, self.cluster, Some(&lease));
         note_credential(record, |credential| credential.replayed = true);
@@ -176,6 +178,7 @@ fn check_upgrade_response(response: Response<Body>) -> Result<Response<Body>, De
 /// Whether the response begins with the first line of a log, however late that line comes.
 fn follows_log(rest: &str, query: Option<&str>) -> bool {
     let mut pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    // As kube-apiserver reads a boolean of a query: everything else is true, also an empty value.
     rest.ends_with("/log") && pairs.any(|(name, value)| name == "follow" && value != "false" && value != "0")
 }
 

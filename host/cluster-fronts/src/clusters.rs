@@ -166,6 +166,7 @@ impl Steps for ClustersFront {
                     cleaned,
                     attributes,
                     rest,
+                    // `read` puts the content in: the head is judged without it.
                     body: Body::empty(),
                 };
                 of(name, operation, Request::Forward(Box::new(forwarded)))

@@ -161,6 +161,7 @@ impl Steps for ControlPlaneFront {
         head: request::Parts,
         record: &mut OpenRecord,
     ) -> Result<Admitted, Denial> {
+        // Before cleaning, which removes all fields of impersonation.
         let user = RequestedUser::read(&head.headers);
         let cleaned = headers::clean(head)?;
         let request = ControlPlaneRequest {
@@ -231,6 +232,7 @@ impl Steps for ControlPlaneFront {
         let policies = &now.policies;
         let index = policies.applications.as_ref().map(|applications| &applications.index);
         let is_current = |object: &WrittenObject| index.is_some_and(|index| index.tracking == object.tracking);
+        // The owner was found by other settings of tracking, and may be the wrong one by those in force.
         if !object.as_ref().is_none_or(is_current) {
             return Err(NotAdmitted(EndReason::Withdrawn).into());
         }

@@ -170,6 +170,7 @@ impl<'de> Visitor<'de> for Texts {
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
         let mut removed = Vec::new();
         while let Some(key) = map.next_key::<String>()? {
+            // A removed key counts as well: of `{"a":null,"a":"b"}`, a reader may take either.
             let is_again = self.0.contains_key(&key) || removed.contains(&key);
             if is_again || key == MERGE {
                 return Err(A::Error::custom(TWO_READINGS));
@@ -204,6 +205,7 @@ fn each_field<'de, A: MapAccess<'de>, const N: usize>(
             // SECURITY: other readers take the last of several, or fold cases.
             Some(_) => return Err(A::Error::custom(TWO_READINGS)),
             None if key == MERGE => return Err(A::Error::custom(TWO_READINGS)),
+            // Not kept: an object may have megabytes of other fields.
             None => _ = map.next_value::<IgnoredAny>()?,
         }
     }

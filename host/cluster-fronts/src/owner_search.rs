@@ -81,6 +81,7 @@ impl OwnerSearch<'_> {
         let mut client = ClusterClient::acquire(self.cluster).await?;
         let mut next = VecDeque::from([object_ref]);
         let mut failed = None;
+        // Owner references can form a circle: Kubernetes does not check them.
         for _ in 0..MAX_OBJECTS {
             let Some(object_ref) = next.pop_front() else { break };
             match self.read(&mut client, &object_ref).await {
@@ -91,6 +92,7 @@ impl OwnerSearch<'_> {
                     if found.is_some() {
                         return Ok(found);
                     }
+                    // Those who write an object choose how many owners it names.
                     for owner in owners.iter().take(MAX_OBJECTS) {
                         next.extend(self.owner(owner, &object_ref).await);
                     }
@@ -118,6 +120,7 @@ impl OwnerSearch<'_> {
         };
         let object: Object = serde_json::from_slice(&content).map_err(|_| Error::Truncated)?;
         let live = object.metadata;
+        // After the owner was deleted, an object that somebody else made may have its name.
         let is_it = object_ref.uid.is_none() || object_ref.uid == live.uid;
         Ok(is_it.then_some(live))
     }
@@ -153,6 +156,7 @@ impl ObjectRef {
             version: version.to_owned(),
             resource: resource.to_owned(),
             kind: kind.clone(),
+            // kube-apiserver reports a namespace as being in itself.
             namespace: namespace.filter(|_| kind.scope == ResourceScope::Namespaced),
             name: attributes.name.clone()?,
             uid: None,
@@ -169,6 +173,7 @@ impl ObjectRef {
     }
 
     fn path(&self) -> String {
+        // The texts are of owner references, and a `/` in one would lead to another resource.
         let segment = |text| utf8_percent_encode(text, ESCAPED);
         let (group, version) = (&*self.kind.group, segment(&self.version));
         let mut path = match group.is_empty() {

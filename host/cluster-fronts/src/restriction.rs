@@ -157,6 +157,7 @@ impl Restrictions {
                 project: self.project.name.clone(),
             });
         }
+        // A verb in the path says nothing about what the method does.
         if !WRITES.contains(&attributes.verb.as_str()) || attributes.has_verb_in_path() {
             return Err(Violation::Verb);
         }
@@ -189,6 +190,7 @@ impl Restrictions {
                 }),
             };
         }
+        // A review is created but changes nothing, and says only what the acting identity may do itself.
         if ReadOrWrite::classify(attributes) == ReadOrWrite::Read && attributes.verb == "create" {
             return match acting_identity {
                 ActingIdentity::Gateway => Err(Violation::Review),
@@ -257,6 +259,7 @@ impl Restrictions {
             return Ok(());
         };
         let (resource, project) = (group_kind.to_string(), self.project.name.clone());
+        // With a name, the lists might permit the same request, so the text asks for one.
         let unnamed = name.is_none() && self.lists.needs_name(scope, group_kind);
         Err(match unnamed {
             true => Violation::NameRequired {
@@ -304,9 +307,11 @@ impl std::fmt::Display for GroupKind<'_> {
 fn kind_of(object: RequestObject<'_>) -> Result<&ResourceKind, Violation> {
     let requested = resource(object.attributes);
     let same = |kind: &&ResourceKind| requested.is_some_and(|(group, _, _)| *kind.group == *group);
+    // A kind that was looked up for another request would select the wrong rules.
     object.kind.filter(same).ok_or_else(|| Violation::UnknownKind {
         resource: requested.map_or_else(String::new, |(group, _, resource)| {
             shortened(&format!("{resource}.{group}"))
+                // The core group has no name.
                 .trim_end_matches('.')
                 .to_owned()
         }),
@@ -347,6 +352,7 @@ fn is_discovery_path(attributes: &Attributes) -> bool {
         return true;
     }
     let mut segments = path.split('/');
+    // A server that cleans paths would take one with such segments for another.
     let plain = |segment: &str| !matches!(segment, "" | "." | "..");
     segments.clone().all(plain) && segments.next().is_some_and(|first| DISCOVERY_PREFIXES.contains(&first))
 }

@@ -165,6 +165,7 @@ fn judge(
             Ok(Arc::clone(access))
         }
         ClusterLookup::Several(several) => {
+            // A caller who may not see one of them must not learn from the count that it exists.
             for access in several {
                 require(get, object(access))?;
             }

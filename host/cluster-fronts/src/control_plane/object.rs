@@ -130,6 +130,7 @@ impl ObjectSearch<'_> {
                 let claim = self.tracking.claim(&metadata);
                 let owner = match claim.filter(|_| attributes.subresource.is_none()) {
                     Some(tracked) => tracked.into(),
+                    // A patch need not repeat the tracking id that the object has.
                     None => self.find_in_cluster(attributes, &kind).await,
                 };
                 (Some(BodyName::of(metadata.name)), owner)
@@ -146,6 +147,7 @@ impl ObjectSearch<'_> {
 
     async fn find_in_cluster(&self, attributes: &Attributes, kind: &ResourceKind) -> Owner {
         let Some(object_ref) = ObjectRef::of(attributes, kind) else {
+            // A creation has no object yet. What changes a collection is refused by the permit.
             return Owner::Nothing;
         };
         for identity in self.identities.into_iter().flatten() {
@@ -172,6 +174,7 @@ impl ObjectSearch<'_> {
 
 /// Whether the content of a request is an object, or a part of one.
 pub(super) fn sends_object(attributes: &Attributes) -> bool {
+    // It has the verb `create`, but its content is a terminal.
     let is_exec = attributes.subresource.as_deref() == Some("exec");
     VERBS_WITH_OBJECT.contains(&attributes.verb.as_str()) && !is_exec
 }

@@ -280,6 +280,7 @@ impl ControlPlaneAccess {
             let reason = "Argo CD's own components get no tokens of accounts and no tunnels";
             return Err(Error::Subresource(text(reason)));
         }
+        // A review is created, but changes nothing.
         let reads = attributes.is_plain_read(&request.method) || is_review(&attributes);
         let actor = match &request.user {
             RequestedUser::Refused(reason) => return Err(Error::Impersonation(text(reason))),
@@ -390,6 +391,7 @@ impl ControlPlaneAccess {
         let bundle = policies.bundle(Front::ControlPlane).ok_or(rego::Error::Undefined);
         let decision = bundle.and_then(|bundle| bundle.decide(question.input()));
         if let Some(record) = record {
+            // Before the decision is looked at, so that an operator can repeat an evaluation that failed.
             question.keep(record);
         }
         let decision = decision.map_err(|source| Error::Policy(text("the policy could not be evaluated"), source))?;
@@ -455,6 +457,7 @@ impl ControlPlaneAccess {
         };
         // The check depends on the project alone.
         first_permitted(to_check, check).map_err(Refusal::Project)?;
+        // Of several, the record would name an arbitrary one.
         let only = match applications {
             [only] => Some(Arc::clone(only)),
             _ => None,
@@ -595,6 +598,7 @@ fn is_exec(attributes: &Attributes) -> bool {
 fn is_dry_run(query: Option<&str>) -> bool {
     let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     let mut dry_run = pairs.filter(|(name, _)| name == "dryRun");
+    // Anything but exactly one `All` might be stored.
     matches!((dry_run.next(), dry_run.next()), (Some((_, all)), None) if all == "All")
 }
 

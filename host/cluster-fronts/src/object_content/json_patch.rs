@@ -23,9 +23,11 @@ pub(super) fn read_metadata(bytes: &[u8]) -> Result<ObjectMeta, Unreadable> {
     let operations: Vec<Operation> = serde_json::from_str(text).map_err(|_| Unreadable)?;
     let (mut annotations, mut labels) = (BTreeMap::new(), BTreeMap::new());
     for Operation { op, path, value } in operations {
+        // It changes nothing, and may compare with any value.
         if op == "test" {
             continue;
         }
+        // A `move` that takes a text away passes here. Without the text, the object in the cluster counts.
         let Some((field, key)) = target(&path)? else { continue };
         let texts = match field {
             Field::Annotations => &mut annotations,
@@ -60,6 +62,7 @@ fn target(path: &str) -> Result<Option<(Field, String)>, Unreadable> {
     };
     match tokens.as_slice() {
         ["", metadata, rest @ ..] if is(metadata, "metadata")? => match rest {
+            // The value would be the whole metadata, in which keys may occur twice.
             [] => Err(Unreadable),
             [field, key @ ..] => {
                 let field = match (is(field, "annotations")?, is(field, "labels")?) {
@@ -68,6 +71,7 @@ fn target(path: &str) -> Result<Option<(Field, String)>, Unreadable> {
                     (false, false) => return Ok(None),
                 };
                 match key {
+                    // In this order (RFC 6901, section 4): `~01` is `~1`, and not `/`.
                     [key] => Ok(Some((field, key.replace("~1", "/").replace("~0", "~")))),
                     _ => Err(Unreadable),
                 }

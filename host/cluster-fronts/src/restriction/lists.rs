@@ -98,6 +98,7 @@ impl Lists {
             }
             ResourceScope::Cluster => {
                 let lists = (ResourceList::ClusterAllowed, ResourceList::ClusterDenied);
+                // In Argo CD, a project without `clusterResourceWhitelist` allows no cluster-scoped resource.
                 (Some(&self.cluster_allowed), &self.cluster_denied, lists)
             }
         }
@@ -135,6 +136,7 @@ impl Rules {
 impl Rule {
     fn named(rule: &ResourceRule) -> Self {
         let name = Some(rule.name.as_str()).filter(|name| !name.is_empty());
+        // A rule for every name does not depend on it, so no content has to be read.
         let name = name.map(Pattern::compile).filter(|name| !name.is_everything());
         Self {
             name,
@@ -155,6 +157,7 @@ impl Rule {
     /// Whether group and kind match the rule. `None` if a pattern cannot be read.
     fn matches(&self, group_kind: GroupKind<'_>) -> Option<bool> {
         match (self.group.matches(group_kind.group), self.kind.matches(group_kind.kind)) {
+            // One part that differs is enough, even if the other cannot be read.
             (Some(false), _) | (_, Some(false)) => Some(false),
             (Some(true), Some(true)) => Some(true),
             (None, _) | (_, None) => None,
