@@ -178,6 +178,7 @@ impl Registry for AgentRegistry {
             let joined = store
                 .join_agent(agent.key, &server, token, self.clock.now(), details(&agent, None))
                 .await;
+            // Even after an error: the store may have the change although its answer was lost.
             self.changed.notify_one();
             match joined.map_err(|error| unavailable(&error))? {
                 JoinOutcome::Joined => Ok(()),
@@ -224,6 +225,7 @@ impl Registry for AgentRegistry {
             self.changed.notify_one();
             let Some(store) = &self.store else { return };
             let owner = match (event, &agent.server) {
+                // Not by key: a stranger can make a new one for each attempt.
                 (AgentEvent::Refused { .. }, Some(server)) => RowOwner::RefusedFor(Arc::clone(server)),
                 (_, Some(_)) => RowOwner::Agent(agent.key),
                 (_, None) => RowOwner::Strangers,
@@ -248,7 +250,6 @@ struct Membership {
     written: HashSet<Uuid>,
 }
 
-/// Follows the store.
 struct Follower {
     store: Arc<Store>,
     clock: Clock,
@@ -306,6 +307,7 @@ pub async fn start(
     let mut follower = Follower {
         store: Arc::clone(store),
         clock: clock.clone(),
+        // Weak, so that this task keeps no connection open.
         connections: Arc::downgrade(connections),
         changed,
         grace: config.store.grace_period,
@@ -339,6 +341,7 @@ async fn listen(
     let address = listener.local_addr().map_err(failed)?;
     let url = match &settings.url {
         Some(url) => url.clone(),
+        // `0.0.0.0` is where to listen, and no address that a peer could dial.
         None if address.ip().is_unspecified() => anyhow::bail!(
             "`connectors.peers.listen` is {address}, and nothing says how other replicas reach it: set \
              `connectors.peers.url`, `--peer-url` or `TOLLGATE_PEER_URL`"
@@ -376,6 +379,7 @@ pub async fn leave(store: &Store, connections: &Connections) {
 impl Follower {
     async fn run(mut self) {
         loop {
+            // A change of this replica is written at once. Those of others show by asking.
             let _ = timeout(POLL, self.changed.notified()).await;
             let Some(connections) = self.connections.upgrade() else {
                 return;
@@ -395,6 +399,7 @@ impl Follower {
                     if self.answered_at.elapsed() >= self.grace {
                         connections.set_registry_available(false);
                     }
+                    // Otherwise every event of an agent would ask a store that does not answer.
                     tokio::time::sleep(POLL).await;
                 }
             }
@@ -402,10 +407,12 @@ impl Follower {
     }
 
     async fn step(&mut self, connections: &Connections) -> Result<(), store::Error> {
+        // The lease first, because connections of a replica without one are deleted.
         if let Some(membership) = &mut self.membership {
             membership.renew(&self.store).await?;
             membership.write(&self.store, connections).await?;
         }
+        // Before the reads: a change between them is then read once more, rather than missed.
         let version = self.store.agent_version().await?;
         let is_current = |(read, at): (i64, Instant)| read == version && at.elapsed() < REREAD;
         if !self.read.is_some_and(is_current) {
@@ -461,6 +468,7 @@ impl Membership {
         if self.renewed_at.is_some_and(|at| at.elapsed() < RENEW) {
             return Ok(());
         }
+        // From before the call, because the lease may run from any time within it.
         let begun = Instant::now();
         if store.renew_replica(&self.replica, LEASE).await? {
             // Others have forgotten its connections with it.
@@ -476,6 +484,7 @@ impl Membership {
         let new: Vec<StoredConnection> = new.into_iter().map(stored).collect();
         for chunk in new.chunks(WRITES) {
             try_join_all(chunk.iter().map(|connection| store.add_agent_connection(connection))).await?;
+            // After each chunk. One that failed is written again, which the store accepts.
             self.written.extend(chunk.iter().map(|connection| connection.id));
         }
         for chunk in ended.chunks(WRITES) {
@@ -491,6 +500,7 @@ impl Membership {
 fn peer(stored: &StoredReplica) -> Option<Replica> {
     Some(Replica {
         id: stored.id,
+        // Another replica wrote it. One that cannot be reached must not hide the others.
         url: Url::parse(&stored.url).ok()?,
         certificate: CertificateHash(stored.certificate),
     })
@@ -527,6 +537,7 @@ fn remote_agent(stored: StoredConnection) -> RemoteAgent {
             address: stored.address,
             replica: stored.replica,
             connected_since: stored.connected_at,
+            // Only the replica that holds the connection knows these.
             last_seen: None,
             latency_ms: None,
             streams: None,

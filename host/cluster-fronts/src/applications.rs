@@ -208,12 +208,14 @@ impl Steps for ApplicationsFront {
         let mut kind = self.find_kind(&access, &cluster).await?;
         let mut body_name = None;
         if self.needs_name(&access, kind.as_ref()) {
+            // Each keeps megabytes alive, and the client may send its content slowly.
             drop((access, cluster, now));
             // SECURITY: this is the format the cluster will read, after fields that `Connection` names
             // are removed.
             let format = ContentFormat::of(cleaned.fields());
             (body_name, body) = match lookup.content(body.buffer_if_short(NAMED_BYTES)).await? {
                 BufferedBody::Whole(bytes) => (Some(name_in_body(format, &bytes)), Body::from(bytes)),
+                // Too long, or of unknown length. The lists then permit only what they permit for every name.
                 BufferedBody::Stream(body) => (Some(BodyName::Unreadable), body),
             };
             now = lookup.now();
@@ -226,11 +228,13 @@ impl Steps for ApplicationsFront {
         }
         let ownership = match self.check_lists(&now, &access, kind.as_ref(), body_name.as_ref()) {
             ProjectListCheck::Refused(_) => OwnershipCheck::NotChecked,
+            // Last, because only this makes the cluster work.
             ProjectListCheck::Permitted => self.check_ownership(&now, &access, &cluster, kind.as_ref()).await,
         };
         let front = now.policies.applications.as_ref();
         let tracking = front.map(|front| Arc::clone(&front.index.tracking));
         let question = Question {
+            // Without a time, the questions of many requests are equal, and a change asks them once.
             at: lookup.record.at().filter(|_| access.is_sync()),
             tracking: tracking.unwrap_or_default(),
             name: path.name.clone(),
@@ -355,6 +359,7 @@ impl Question {
             return OwnershipCheck::NotChecked;
         };
         if front.index.tracking != self.tracking {
+            // By the new settings the object may belong to another Application, and only the cluster could tell.
             return OwnershipCheck::Refused("objects are tracked in another way now".to_owned());
         }
         let Some(kind) = &self.kind else {

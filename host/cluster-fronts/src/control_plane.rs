@@ -307,7 +307,6 @@ impl Steps for ControlPlaneFront {
 }
 
 impl ControlPlaneFront {
-    /// Notes what was decided.
     fn note(&self, permitted: &Result<ControlPlanePermit, Error>, record: &mut OpenRecord) {
         record.note(|record| match permitted {
             Ok(permit) => {

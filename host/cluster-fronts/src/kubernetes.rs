@@ -63,6 +63,7 @@ impl Reauthorize for KubernetesReauthorization {
     }
 
     fn principal(&self) -> Option<&Principal> {
+        // Not a credential of Argo CD: what revokes it ends the session that is registered with the exchange.
         None
     }
 
@@ -222,7 +223,6 @@ impl AuditContext {
         })
     }
 
-    /// The audit entry of a refusal.
     fn refused(&self, reason: &'static str, client: &Client, decision: uuid::Uuid) -> AccessEntry<'_> {
         AccessEntry {
             holder: self.holder(),
@@ -295,6 +295,7 @@ impl KubernetesRequest<'_> {
         audit_context: &mut AuditContext,
     ) -> Result<Arc<AccessGrant>, Denial> {
         let ci = match self.front_state.authorizer.is_embedded() {
+            // Only a remote authorizer can ask the platform that made the token of a CI job.
             true => CiTokenSupport::Unknown,
             false => CiTokenSupport::Accepted,
         };
@@ -410,6 +411,7 @@ impl KubernetesRequest<'_> {
             identity: RequestIdentity::Impersonated(permit.impersonation()),
             client,
             decision: record.id(),
+            // Unlike elsewhere, the session ends the exchange when the credential expires.
             expires_at: None,
             ending: guard.ending(),
         };

@@ -37,6 +37,7 @@ pub(super) async fn enforce_deny_reason(
         Err(error) => return Some(error.to_string()),
     };
     let user = match &*derived.impersonation {
+        // No account is set, so mode enforce would act as the gateway, too.
         Impersonation::Nobody => return None,
         Impersonation::As(identity) => &identity.username,
     };
@@ -49,6 +50,7 @@ pub(super) async fn enforce_deny_reason(
             };
             Some(format!("the cluster refuses `{verb}` to `{user}`: {reason}"))
         }
+        // Every identity may create a review, so the cluster refused to let the gateway act as this one.
         Ok(Err(Error::Status(StatusCode::FORBIDDEN))) => {
             Some(format!("the gateway may not impersonate `{user}` in the cluster"))
         }

@@ -43,6 +43,7 @@ impl ApplicationsFront {
         };
         let pairs = permit.extra().iter();
         let extra: Vec<_> = pairs.filter(|(key, _)| granted.has(key)).cloned().collect();
+        // Without the account, because a 403 then cannot be about `extra` and is not reported.
         if extra.is_empty() {
             return without_extra(base);
         }

@@ -182,6 +182,7 @@ fn check_access(
             _,
         ) => {}
     }
+    // After RBAC, because the reason tells about the project and its clusters.
     let resolved = evaluation
         .outcome
         .as_ref()
@@ -246,6 +247,7 @@ fn decide(
     let status_message = |reason: &str| status_message::forbidden(user, &access.attributes, reason);
     let decision = bundle.decide(input.to_value());
     if let Some(record) = record.as_deref_mut() {
+        // Also for an evaluation that failed, so that an operator can repeat it.
         access.keep_input(checks, time, record);
     }
     let decision =
@@ -307,6 +309,7 @@ impl ApplicationAccess {
         match (checks.project_lists, checks.ownership, self.requires_owned_object()) {
             (ProjectListCheck::Refused(reason), _, _)
             | (ProjectListCheck::Permitted, OwnershipCheck::Refused(reason), _) => shown(reason),
+            // Fails closed if a caller of this function left out the check.
             (ProjectListCheck::Permitted, OwnershipCheck::NotChecked, true) => {
                 Some("the object was not looked at".to_owned())
             }
@@ -352,6 +355,7 @@ impl ApplicationAccess {
         };
         let name = self.attributes.name.as_deref().unwrap_or_default();
         let (group, kind) = (&kind.group, &kind.kind);
+        // As Argo CD writes the action on an object. The namespace of a cluster-scoped one is empty there.
         let of_object = format!("{action}/{group}/{kind}/{namespace}/{name}");
         let may = |action: &str| self.evaluation.allows(rbac, action);
         let inherits = match inheritance {

@@ -34,6 +34,7 @@ pub struct ApplicationPath {
 impl ApplicationPath {
     pub(super) fn read(captures: &Captures<'_>, uri: &Uri) -> Result<Self, Error> {
         let [namespace, name, _] = captures.segments;
+        // Neither has a character that needs encoding, so every name has one spelling.
         if !is_label(namespace) || !is_subdomain(name) {
             return Err(Error::ApplicationName);
         }

@@ -141,6 +141,7 @@ impl<'a> KubernetesPolicy<'a> {
         let message = |reason: &str| status_message::forbidden(user, attributes, reason);
         let decision = self.bundle.decide(input.to_value());
         if let Some(record) = record {
+            // Also for an evaluation that failed, so that an operator can repeat it.
             keep_input(&cached_identity, attributes, time, record);
         }
         let decision =

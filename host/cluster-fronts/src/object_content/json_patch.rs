@@ -10,7 +10,6 @@ use serde_json::Value;
 use super::{Unreadable, each_field};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// One operation.
 #[derive(Default)]
 struct Operation {
     op: String,

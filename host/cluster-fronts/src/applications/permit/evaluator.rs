@@ -174,6 +174,7 @@ impl<'a> Evaluator<'a> {
         let cluster = indexed.destination.as_ref();
         let cluster = cluster.map_err(|error| DenyReason::Destination(error.clone()))?;
         if let Some(repository) = indexed.refused_repository() {
+            // The caller reads the text, and the URL of a repository may contain a password.
             return Err(DenyReason::Source(redact_credentials(repository)));
         }
         let acting_identity = resolve_identity(self.index.mode, indexed)?;
@@ -184,6 +185,7 @@ impl<'a> Evaluator<'a> {
             (ActingIdentity::Gateway, GatewayIdentity::Allowed) | (ActingIdentity::ServiceAccount(_), _) => {}
         }
         let extra = match &acting_identity {
+            // Kubernetes takes `extra` only together with a user to act as.
             ActingIdentity::Gateway => Vec::new(),
             ActingIdentity::ServiceAccount(_) => {
                 let principal = principal_info(&caller.principal);
@@ -243,6 +245,7 @@ impl ApplicationEvaluation {
 
     pub(super) fn may_override(&self) -> bool {
         let [get, sync, may_override, ..] = self.allowed;
+        // Argo CD asks for `override` only after `sync`.
         get && sync && may_override
     }
 
