@@ -110,6 +110,7 @@ impl Front for AccessFront {
         (head, body): (request::Parts, Body),
     ) -> Result<Response<Body>, Denial> {
         let Self(front_state) = &**self;
+        // Another gateway proves who it is by the shared secret, and has no credential of a caller.
         if target == AccessRoute::Authorize {
             return answer_gateway(front_state, head, body, &context.snapshot).await;
         }
@@ -179,6 +180,7 @@ impl<'a> AccessHandler<'a> {
         let answered = match route {
             AccessRoute::Agents => self.list_agents(&Query::read(raw, AGENT_PARAMETERS)?, &mut checks),
             AccessRoute::Tokens => self.list_tokens(&list(ROW_PARAMETERS)?, &mut checks).await,
+            // A person without a number shares 0 with others, so the store's lists cannot be narrowed to them.
             AccessRoute::Sessions => match (self.login_of_no_user(), Query::read(raw, ROW_PARAMETERS)?) {
                 (Some(login), query) if query.owner == OwnerFilter::Mine => self.list_own_logins(login, &query).await,
                 (Some(_) | None, _) => self.list_sessions(&list(ROW_PARAMETERS)?, &mut checks).await,
@@ -199,6 +201,7 @@ impl<'a> AccessHandler<'a> {
             // Another gateway is no caller of the API.
             AccessRoute::Authorize => return Err(Denial::not_found()),
         };
+        // Before the outcome is looked at, because a refusal needs its checks most.
         record.note(|record| record.checks = checks.into());
         Ok(answered?)
     }
@@ -266,6 +269,7 @@ impl<'a> AccessHandler<'a> {
             OwnerFilter::Mine => (Some(self.require_user()?.clone()), true),
             OwnerFilter::All => (None, false),
             OwnerFilter::User(name) => match &self.user {
+                // Their own rows need no right, however they are asked for.
                 Some(me) if me.username == *name => (Some(me.clone()), true),
                 Some(_) | None => (
                     self.agents
@@ -304,6 +308,7 @@ impl<'a> AccessHandler<'a> {
     ) -> Result<CredentialFilter, Error> {
         let agents = match (&list.query.agent, list.agent) {
             (Some(_), agent) => {
+                // An agent that does not exist and one that the caller may not see both select no row.
                 let readable = agent.filter(|id| list.is_mine || self.could_see(permission, Some(*id), list));
                 Some(Vec::from_iter(readable))
             }
@@ -317,6 +322,7 @@ impl<'a> AccessHandler<'a> {
                 (readable.len() < all.len()).then_some(readable)
             }
         };
+        // The store is not asked for a caller who can see no row at all.
         if !list.is_mine && !may_allow_prefix(&self.snapshot.policies.rbac, &self.caller, permission, "") {
             self.require(permission, list.object(), checks)?;
         }

@@ -23,6 +23,7 @@ pub(crate) fn person_of(
     let settings = snapshot.policies.config.kubernetes.as_ref()?;
     let agents = &snapshot.policies.kubernetes.as_ref()?.agents;
     let is_numbered_here = front_state.authorizer.is_embedded();
+    // With a remote authorizer, the numbers are the platform's, and mean other people.
     is_numbered_here
         .then(|| find_user(principal, snapshot, settings, agents).ok().flatten())
         .flatten()

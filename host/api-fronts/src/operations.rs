@@ -55,7 +55,6 @@ struct Decisions<'a> {
     next: Option<String>,
 }
 
-/// Which decisions are asked for.
 #[derive(Debug, Default)]
 struct DecisionFilter {
     owner: OwnerFilter,
@@ -273,6 +272,7 @@ impl<'a> Asker<'a> {
 
     /// Whether a decision may be shown to the caller.
     fn may_see(&mut self, record: &Record) -> bool {
+        // `*` as well, because a record may name nobody.
         let mut names = record.names().chain(["*"]);
         self.owns(record) || names.any(|name| self.may(GET_DECISIONS, name))
     }

@@ -234,6 +234,7 @@ impl Steps for ProjectsFront {
         let document = match (permit, request) {
             (Permit::Summary(page), _) => serde_json::to_value(page).unwrap_or_default(),
             (Permit::List(shown), Request::List(writer)) => self.list(&shown, &writer).await?,
+            // The question of a list is about all projects, and every other about one.
             (_, Request::List(_)) | (Permit::List(_), _) => return Err(Denial::not_found()),
             (Permit::Project, Request::Get(writer, name)) => {
                 let stored = writer.read(&self.key(&name)).await.map_err(Error::State)?;

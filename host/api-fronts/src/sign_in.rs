@@ -118,6 +118,7 @@ impl Front for ConsoleFront {
             true => found(ConsoleRoute::Style),
             false => match find_in_paths::<Self>(arrival.method(), arrival.uri, Answerer::ALL)? {
                 Some(page) => Ok(Some(page)),
+                // Taken all the same: no other server may answer below `/console/`.
                 None => found(ConsoleRoute::Missing),
             },
         }
@@ -232,7 +233,6 @@ impl<'a> SignIn<'a> {
         })
     }
 
-    /// Answers a page.
     async fn page(&mut self, route: &ConsoleRoute, head: request::Parts, body: Body) -> Result<Response<Body>, Denial> {
         if matches!(route, ConsoleRoute::Missing) {
             return Err(Denial::not_found());
@@ -260,9 +260,11 @@ impl<'a> SignIn<'a> {
             | ConsoleRoute::AnswerDevice => None,
         };
         let console = &self.state.logins.console;
+        // Before the host is checked: an issuer sends a signed token and no cookie, so the host does not matter.
         if let ConsoleRoute::BackChannelLogout(method) = route {
             return self.back_channel_logout(method, head, body).await;
         }
+        // The cookie counts on the console's host alone.
         if !is_for_console(&head.uri, &head.headers, console) {
             let target = head.uri.path_and_query().map_or("/console/", |target| target.as_str());
             return match console.url.join(target) {
@@ -308,10 +310,12 @@ impl<'a> SignIn<'a> {
             Ok(principal) => {
                 let is_browser =
                     |login: &tollgate_identity::logins::ActiveLogin| login.login.kind == LoginKind::Browser;
+                // A browser's own login, and not a token that came with the request.
                 let principal = Some(principal).filter(|principal| principal.login().is_some_and(is_browser));
                 self.record.note(|record| record.principal.clone_from(&principal));
                 Ok(principal)
             }
+            // Only these are remedied by signing in again.
             Err(Error::NoCredential | Error::Expired | Error::Revoked(_) | Error::Invalid(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }

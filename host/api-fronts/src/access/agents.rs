@@ -40,6 +40,7 @@ impl AccessHandler<'_> {
         let views = agents.filter_map(|(agent, administered)| {
             let share = user.and_then(|user| self.agents.share(agent.id, by_number(user)));
             let by_groups = || self.agents.share(agent.id, self.as_member());
+            // The caller's groups say nothing about another person.
             let share = share.or_else(|| by_groups().filter(|_| is_own));
             let is_shown = match owner {
                 OwnerFilter::Mine => share.is_some(),
@@ -49,6 +50,7 @@ impl AccessHandler<'_> {
             is_shown.then(|| AgentView::of(agent, share.as_ref(), url))
         });
         let views: Vec<AgentView> = views.collect();
+        // The same answer whether the person is unknown, or known and not the caller's to see.
         if views.is_empty() && *owner != OwnerFilter::Mine {
             self.require(GET_TOKENS, object(None, owner.user()), checks)?;
         }

@@ -72,6 +72,7 @@ impl AccessHandler<'_> {
         let readable = agents.filter_map(|(agent, allowed)| allowed.then_some(agent.id));
         let readable: Vec<AgentId> = readable.collect();
         if readable.is_empty() {
+            // The refusal is about all agents, because it must not name one that the caller cannot see.
             everywhere?;
         }
         Ok(Some(readable))

@@ -90,6 +90,7 @@ impl AccessHandler<'_> {
         if views.is_empty() {
             self.check_empty_list(GET_SESSIONS, list, checks)?;
         }
+        // Within the page alone: the list as a whole has the order of the positions.
         views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
         Ok(page(&views, next.as_ref()))
     }
@@ -172,11 +173,13 @@ impl AccessHandler<'_> {
     ) -> Result<Response<Body>, Error> {
         let (session, uses) = self.uses(session).await?;
         let first = uses.first().ok_or(Error::UnknownSession)?;
+        // All uses, because a session ends at every agent at once.
         if !self.is_own_login(&session).await? && !uses.iter().all(|one| self.may_end(one, checks)) {
             return Err(Error::UnknownSession);
         }
         let session_owner = SessionOwner {
             user: first.user.clone(),
+            // The event about a session at several agents names none of them.
             agent_id: first.agent_id.filter(|_| uses.len() == 1),
         };
         self.end(&session, &session_owner).await

@@ -124,8 +124,10 @@ impl AccessHandler<'_> {
             (Some(name), Some(me)) if me.username == *name => return Ok(me.clone()),
             (Some(name), Some(_) | None) => name,
         };
+        // Rows of RBAC have the name, and the caller may have sent the number.
         let agent = self.agents.find(agent).map_or(agent, |agent| agent.name.as_str());
         self.require(CREATE_TOKENS, object(Some(agent), Some(name)), checks)?;
+        // After RBAC, so that a caller without the right does not learn who is in the directory.
         let unknown = || Error::UnknownUser { user: name.clone() };
         let user = self.agents.people.person_by_username(name).ok_or_else(unknown)?;
         unblocked(user)

@@ -104,6 +104,7 @@ impl Asker<'_> {
         }
         let (snapshot, caller) = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
         let work = move || page(&snapshot, &caller.roles, &filter);
+        // Away from the threads that serve: it takes longer the more Applications there are.
         let page = self.services.blocking.run(held, work).await?;
         Ok(answer(StatusCode::OK, &page.ok_or_else(Denial::not_found)?))
     }

@@ -95,6 +95,7 @@ impl<'a> BundleView<'a> {
             let file = finding.location.as_ref().map(|location| &*location.file);
             file.is_some_and(|file| {
                 file.strip_prefix(&*folder)
+                    // `policies/applications` must not stand for `policies/applicationsets` as well.
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             })
         };
@@ -235,6 +236,7 @@ impl<'a> Asker<'a> {
     ) -> Result<Response<Body>, Denial> {
         let folder = self.folder(front);
         let checker = self.services.checker.clone().with_limits(LIMITS);
+        // Before a slot for work, so that runs that wait keep no other work out.
         let slot = Arc::clone(&self.services.blocking.policy_runs).acquire_owned().await;
         let work = move || {
             // Held until the child process ends.
@@ -261,6 +263,7 @@ impl<'a> Asker<'a> {
         let found = self.services.recorder.find(id);
         let record: Option<Arc<_>> = found.filter(|record| self.may_see(record));
         let record = record.ok_or_else(Denial::not_found)?;
+        // After the record, because the refusal names the front of the decision.
         let front = bundle_of(&record);
         self.require(EVALUATE_POLICIES, front)?;
         let input = self.services.recorder.policy_input(id);

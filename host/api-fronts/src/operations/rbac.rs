@@ -124,6 +124,7 @@ impl Question {
 impl Asker<'_> {
     pub(super) async fn explain(&mut self, question: Question, held: LimitPermit) -> Result<Response<Body>, Denial> {
         let may_see_all = match question.user {
+            // Everybody may ask about themselves. The right decides only how much is shown.
             None => self.may(GET_RBAC, "*"),
             Some(_) => {
                 self.require(GET_RBAC, "*")?;
@@ -169,6 +170,7 @@ impl Asker<'_> {
             let policies = &snapshot.policies;
             let found = policies.rbac.who_can(asked.request());
             let may = |principal: &Arc<_>| {
+                // Not through the cache, from which so many would displace callers who make requests.
                 let caller = policies.caller_once(principal);
                 policies.rbac.decide(&caller.roles, asked.request()).is_allowed()
             };

@@ -66,6 +66,7 @@ impl Update {
         expected_version: &ResourceVersion,
         semantics: ServiceAccountSemantics,
     ) -> Result<Value, Error> {
+        // First, because a difference in another version would be reported as the caller's change.
         if *expected_version != stored.version {
             return Err(Error::State(write::Error::Conflict {
                 key: key.clone(),

@@ -100,6 +100,7 @@ impl SignIn<'_> {
     ) -> Result<Response<Body>, Denial> {
         let _held = match route {
             LoginRoute::Device | LoginRoute::Token => Some(self.state.strangers.enter(self.client)?),
+            // Discovery asks neither an issuer nor the store.
             _ => None,
         };
         match route {
@@ -270,6 +271,7 @@ impl SignIn<'_> {
             (Grant::Device { .. }, None) => true,
             (Grant::Code { .. }, None) | (Grant::Device { .. }, Some(_)) => false,
         };
+        // Before the state, so that nobody without the verifier learns whether the login was approved.
         if !fits {
             return Err(Error::Code.into());
         }
@@ -284,6 +286,7 @@ impl SignIn<'_> {
             return Err(Error::Code.into());
         }
         let approver = logins.store.login(approver).await.map_err(Error::from)?;
+        // Between approval and exchange, the person may have signed out.
         let approver = approver.filter(|login| login.revoked_at.is_none() && login.expires_at > now);
         let approver = approver.filter(|login| !logins.is_ended(login)).ok_or(Error::Code)?;
         let principal = self.snapshot.authenticator.principal_of(&approver)?;
@@ -405,6 +408,7 @@ impl SignIn<'_> {
 
 fn command_line_login(principal: &Principal) -> Option<&ActiveLogin> {
     let login = principal.login()?;
+    // Neither the console's cookie nor a token of kubectl can make further tokens.
     let fits = login.login.kind == LoginKind::CommandLine && login.scope == LoginScope::Everything;
     fits.then_some(login)
 }

@@ -46,6 +46,7 @@ impl SignIn<'_> {
         }
         let safety = if changes { Safety::Unsafe } else { Safety::ByMethod };
         let Some(principal) = self.session(&head, safety).await? else {
+            // The content of a form is lost by the detour, so its path alone makes no sense.
             let back = head.uri.path_and_query().filter(|_| !changes);
             return Ok(to_sign_in(back.map_or(HOME, |back| back.as_str()))?);
         };
@@ -121,6 +122,7 @@ impl SignIn<'_> {
             error: parameter(head, "error"),
             error_description: parameter(head, "error_description").map(|text| text.chars().take(300).collect()),
         };
+        // RFC 6749, section 3.1: no parameter may occur twice.
         if has_duplicates(query) {
             return Err(Error::Request("names a parameter twice").into());
         }
@@ -137,6 +139,7 @@ impl SignIn<'_> {
             Ok(signed_in) => self.log_in(signed_in, head).await?,
             Err(error) => return Err(Error::from(error).into()),
         };
+        // Checked again, because the attempt was in the browser's hands.
         let mut response = pages::redirect(local_path(&attempt.return_to))?;
         let fields = response.headers_mut();
         fields.append(SET_COOKIE, forget);
@@ -146,6 +149,7 @@ impl SignIn<'_> {
 
     /// Signs somebody in by an account of Argo CD.
     pub(super) async fn password(&mut self, head: request::Parts, body: Body) -> Result<Response<Body>, Denial> {
+        // Otherwise another site could sign the browser in as the attacker.
         self.snapshot.authenticator.check_same_origin(&head)?;
         let content = Zeroizing::new(self.receive(body, FORM_BYTES).await?.to_vec());
         let form: PasswordForm = form(&content)?;
@@ -198,6 +202,7 @@ impl SignIn<'_> {
 
     pub(super) async fn signed_out(&mut self, head: &request::Parts) -> Result<Response<Body>, Denial> {
         let authenticator = &self.snapshot.authenticator;
+        // A name to look up, and no address: the page sends the browser on by itself.
         let from = parameter(head, "from");
         let methods = authenticator.sign_in_methods();
         let method = methods.iter().find(|method| from.as_ref() == Some(&method.name));

@@ -55,6 +55,7 @@ struct DeviceForm {
 }
 
 fn number<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    // A form has texts alone.
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(serde::de::Error::custom)
 }
@@ -67,6 +68,7 @@ impl LoginQuery {
         };
         let is_challenge = self.code_challenge.len() == CHALLENGE_CHARACTERS && is_plain(&self.code_challenge);
         let is_state = (16..=128).contains(&self.state.len()) && is_plain(&self.state);
+        // Without privileges, no program can listen on a port below 1024.
         if !is_challenge || !is_state || (self.port != 0 && self.port < 1024) {
             return Err(Error::Request("is not one of `tollgate login`"));
         }
@@ -309,6 +311,7 @@ fn normalized(typed: &str) -> Option<String> {
 
 /// The address at which the command line waits on this machine.
 fn loopback(port: u16, state: &str, code: Option<&SecretString>) -> Result<String, Error> {
+    // An address and not `localhost`, which may resolve to another host (RFC 8252, section 8.3).
     let mut url = Url::parse(&format!("http://127.0.0.1:{port}/callback")).map_err(|_| Unrenderable)?;
     url.query_pairs_mut().append_pair("state", state);
     match code {

@@ -40,6 +40,7 @@ pub(super) fn attempt(console: &Console, fields: &HeaderMap, attempt: &Attempt) 
     let value = Zeroizing::new(URL_SAFE_NO_PAD.encode(Zeroizing::new(json)));
     let mut set_cookies = Vec::new();
     let others: Vec<&str> = names(fields, &prefix(console)).collect();
+    // All of them: the cookie of a request does not say when it was set.
     if others.len() >= MAX_ATTEMPTS {
         for name in others {
             set_cookies.push(set(console, name, "", 0)?);
@@ -69,6 +70,7 @@ fn prefix(console: &Console) -> String {
 }
 
 fn name(console: &Console, state: &str) -> String {
+    // The state may come from a query, and must not end the name of the cookie.
     let plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-' || *c == '_';
     let start: String = state.chars().filter(plain).take(NAME_CHARACTERS).collect();
     format!("{}{start}", prefix(console))
@@ -87,6 +89,7 @@ fn set(console: &Console, name: &str, value: &str, seconds: u64) -> Result<Heade
         "https" => "; Secure",
         _ => "",
     };
+    // `__Host-` requires this path, and no `Domain` (RFC 6265bis).
     let text = Zeroizing::new(format!(
         "{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}"
     ));
