@@ -95,6 +95,7 @@ impl ArgocdRoute {
         };
         if (transport, self.root_path) == (Transport::Grpc, RootPath::Removed) {
             let path = head.uri.path().trim_start_matches('/').to_owned();
+            // argocd-server serves no gRPC below its root path.
             return Err(CallError::NoMethod { path });
         }
         grpc::token_as_bearer(&mut head.headers)?;
@@ -149,6 +150,7 @@ impl Front for ArgocdFront {
 
     fn rules(arrival: &Arrival<'_>, _: &Snapshot) -> Option<PathRules> {
         let sets = arrival.fallback.argocd()?;
+        // Names in a path into a cluster can look like a path of argocd-server.
         if (arrival.leads_into_cluster)(arrival.path()) || !route::is_argocd(arrival.path(), sets) {
             return None;
         }
@@ -179,6 +181,7 @@ impl Front for ArgocdFront {
     ) -> Result<Response<Body>, Denial> {
         refuse_credential_of_agent(&context.snapshot, &head)?;
         api_request::check_content_type(&head.headers).map_err(permit::Error::Request)?;
+        // Before authentication, which does not look into `token`.
         target.prepare(&mut head)?;
         let principal = authenticate(target.sign_in, &mut context, &head).await?;
         let principal = principal.as_ref();
@@ -211,6 +214,7 @@ impl Front for ArgocdFront {
         };
         record.finish_stage(Stage::Authorize);
         let reauthorization = permit.into_reauthorization(principal);
+        // The snapshot that decided may not accept the caller whom the one before authenticated.
         if snapshot.generation != authenticated_by {
             record.note(|record| record.generation = snapshot.generation);
             if !reauthorization.is_allowed_by(&snapshot) {
@@ -239,6 +243,7 @@ impl Front for ArgocdFront {
         outbound.hold(guard);
         record.finish_stage(Stage::Headers);
         let forwarded = connections.forward(outbound, body).await;
+        // The browser's next request must find the session revoked.
         if signs_out {
             services.open.await_sign_out().await;
         }
@@ -264,6 +269,7 @@ async fn authenticate(
         return Ok(None);
     }
     match context.authenticate_by_token(head).await {
+        // Only without a credential: argocd-server refuses one that is wrong.
         Err(denial) if is_anonymous(&denial) && admits_anonymous(&context.snapshot) => Ok(None),
         principal => principal.map(Some),
     }

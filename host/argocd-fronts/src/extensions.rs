@@ -185,9 +185,11 @@ impl Steps for ExtensionsFront {
         drop(snapshot);
         let guard = Arc::new(guard);
         let extension = &permit.extension;
+        // After the decision: requests that are refused use up nothing of the extension's limits.
         let held = (held, extension.extension().limiter().acquire(principal.limit_key())?);
         let (fields, mut body) = match &extension.extension().spec().identity.allow_headers {
             None => (ClientFields::NoAllowlist, body),
+            // Trailers are fields that the list would not cover.
             Some(listed) => (ClientFields::Allowlist(listed), body.without_trailers()),
         };
         let mut outbound = self
@@ -236,6 +238,7 @@ impl ExtensionsFront {
                     .map_err(plugin_error)?;
             }
         }
+        // After the plugins, so that none of them undoes what the policy says.
         for name in &permit.decision().remove_headers {
             cleaned.fields_mut().remove(name);
         }

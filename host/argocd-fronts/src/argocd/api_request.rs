@@ -228,6 +228,7 @@ impl ApiRequest {
         let Operation::Known(method) = operation else {
             return Ok(Self::without_fields(operation));
         };
+        // Nothing in the content matters, so it stays a stream.
         if !has_fields(method) {
             return Ok(Self::without_fields(operation));
         }
@@ -380,10 +381,12 @@ async fn first_message(body: &mut Body) -> Result<&[u8], Error> {
 async fn json<'a>(head: &request::Parts, body: &'a mut Body) -> Result<&'a [u8], Error> {
     let mut kinds = head.headers.get_all(CONTENT_TYPE).iter();
     let (kind, other) = (kinds.next(), kinds.next());
+    // The whole value, without parameters, as argocd-server compares it.
     if other.is_some() || kind.is_none_or(|kind| !kind.as_bytes().eq_ignore_ascii_case(b"application/json")) {
         return Err(Error::ContentType);
     }
     let allowed = MAX_MESSAGE_BYTES;
+    // One byte more tells whether the content is too long.
     let content = body.peek(allowed.saturating_add(1)).await?;
     match content.len() > allowed {
         true => Err(Error::TooLong { allowed }),

@@ -114,6 +114,7 @@ fn patched(before: &Value, kind: &str, patch: &str) -> Result<Value, String> {
             let patch: json_patch::Patch = serde_json::from_str(patch).map_err(unreadable)?;
             json_patch::patch(&mut after, &patch).map_err(|error| format!("the patch cannot be applied: {error}"))?;
         }
+        // Custom resources have no strategic merge, and what an apply changes depends on the owners of fields.
         other => {
             return Err(format!(
                 "a patch of type `{other}` is not judged: send `application/merge-patch+json` or \

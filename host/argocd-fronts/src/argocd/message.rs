@@ -49,6 +49,7 @@ pub(crate) fn protobuf_is_set(message: &[u8], path: FieldPath) -> Result<bool, E
     let mut is_set = false;
     for field in wire::fields(message) {
         match field.ok_or(Error::Protobuf)? {
+            // argocd-server takes the last of several. Here any one counts, so that their order hides nothing.
             (number, Payload::Varint(value)) if path.numbers().eq([number]) => is_set |= value != 0,
             (number, _) if path.numbers().eq([number]) => return Err(Error::Type(path.name)),
             _ => {}

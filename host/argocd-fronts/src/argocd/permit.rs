@@ -132,6 +132,7 @@ pub(crate) async fn authorize(
         return Ok((permit, snapshot));
     };
     if let Some(resource) = ApiRequest::read_resource(&operation, route, head, body).await? {
+        // The content came when the client liked.
         snapshot = services.current.load_full();
         if children::is_judged(&snapshot.policies, &resource) {
             children::authorize(&snapshot.policies, &*services.source, principal, &resource).await?;
@@ -166,6 +167,7 @@ pub(crate) async fn authorize(
         record.policy = policies.bundle(Front::Argocd).map(|bundle| Arc::clone(&bundle.digest));
     });
     let (decision, action) = question.decide(policies, principal, at);
+    // Also for an evaluation that failed, so that an operator can repeat it.
     keep_input(&question, action, policies, principal, at, record);
     let decision = decision.map_err(Error::Policy)?;
     record.note(|record| record.notes = decision.log);
@@ -219,6 +221,7 @@ impl Reauthorize for AskedAgain {
         let is_valid = match (principal, permit.sign_in) {
             (Some(principal), _) => now.authenticator.is_still_valid(principal),
             (None, SignIn::NotRequired) => true,
+            // Without a session, only the switch in `argocd-cm` let the caller in.
             (None, SignIn::Required) => admits_anonymous(now),
         };
         let permits = |question: &Arc<Question>| {

@@ -179,6 +179,7 @@ fn needs_session(method: &Method, path: &str) -> bool {
 
 /// The path as argocd-server reads it, without empty segments.
 fn decoded(path: &str) -> Cow<'_, str> {
+    // Lossy only for the format of errors: `check_argocd_path` refuses what is not UTF-8.
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     if !decoded.contains("//") {
         return decoded;

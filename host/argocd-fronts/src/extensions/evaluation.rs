@@ -116,6 +116,7 @@ impl ExtensionEvaluation {
             let input = self.facts.input(&self.caller, call.as_input(), time);
             bundle.decide(input).map(Arc::new)
         };
+        // The next request may differ in what the policy reads, so nothing is kept.
         if bundle.dependencies().request == RequestParts::All {
             return decide();
         }

@@ -174,6 +174,7 @@ fn candidates<'a>(
 ) -> Vec<RbacRow<'a>> {
     let mut rows = Vec::new();
     for lookup in read.into_iter().chain([invoke]) {
+        // One bound for all lookups: the input must not grow with the table.
         let left = MAX_CANDIDATES.saturating_sub(rows.len());
         rows.extend(policies.rbac.candidates(&caller.roles, lookup.request(), left));
     }

@@ -79,6 +79,7 @@ pub(crate) fn authorize(
     let time = time_if_read(bundle);
     let decision = evaluation.decide(bundle, call, time.as_deref());
     if let Some(record) = record.as_deref_mut() {
+        // Also for an evaluation that failed, so that an operator can repeat it.
         policy_input::keep(bundle, &evaluation, call, time, record);
     }
     let decision = decision.map_err(Error::Policy)?;
