@@ -181,6 +181,7 @@ impl Front for OperationsFront {
                 })
                 .map_err(Denial::from),
             Route::Decision(id) => {
+                // Somebody else's decision gets 404, as one that is not remembered.
                 let found = services.recorder.find(id);
                 let record = found.as_deref().and_then(|record| match asker.owns(record) {
                     true => Some(record.for_caller()),

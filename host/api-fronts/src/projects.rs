@@ -198,6 +198,7 @@ impl Steps for ProjectsFront {
             }
             Question::Project(name, actions) => (name, *actions),
         };
+        // All of them, because the record shows which are missing.
         let checks: Vec<_> = actions
             .iter()
             .map(|action| RbacLookup::of_project(&policies.rbac, caller, action, name).into_check())
@@ -284,6 +285,7 @@ impl ProjectsFront {
         let stored = writer.read(&key).await.map_err(Error::State)?;
         let updated = update.apply_to(&stored, &key, &expected_version, semantics)?;
         let stored = writer
+            // With the version, so that a change by somebody else since the read is not overwritten.
             .replace(&key, updated, &expected_version)
             .await
             .map_err(Error::State)?;

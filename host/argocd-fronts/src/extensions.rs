@@ -141,6 +141,7 @@ impl Steps for ExtensionsFront {
         record: Option<&mut OpenRecord>,
     ) -> Result<Permit, Denial> {
         let permit = permit::authorize(&now.policies, &now.extensions, caller, call, record)?;
+        // After the permit: a caller who is refused learns nothing of what the gateway lacks.
         let missing = now.plugins.missing_required();
         if !missing.is_empty() {
             return Err(plugins_missing(&missing.join(", ")));

@@ -256,6 +256,7 @@ impl Steps for ApplicationsFront {
         let access = access_application(&now.policies, caller, name, attributes, question.at, None)?;
         let cluster = find_cluster(now, &access)?;
         let (kind, body_name) = (question.kind.as_ref(), question.body_name.as_ref());
+        // Again, because the project in force may have other lists than the one that `read` saw.
         let project_lists = self.check_lists(now, &access, kind, body_name);
         let ownership = match &project_lists {
             ProjectListCheck::Refused(_) => OwnershipCheck::NotChecked,
@@ -325,6 +326,7 @@ impl Steps for ApplicationsFront {
             expires_at: principal.expires_at(),
             ending: guard.ending(),
         };
+        // Until the content of the response has ended, and not only its head.
         let held = (held, guard);
         let answered = match mode {
             ImpersonationMode::Off | ImpersonationMode::Enforce => {
@@ -433,6 +435,7 @@ impl ApplicationsFront {
         cluster: &Arc<ClusterAccess>,
     ) -> Result<Option<ResourceKind>, Denial> {
         let requested = restriction::resource(access.attributes());
+        // Discovery documents and reviews are about no object of the cluster.
         let requested = requested.filter(|_| access.operation() != ObjectOperation::Discover);
         Ok(match requested {
             Some((group, version, resource)) => Some(self.discovery.find(cluster, group, version, resource).await?),

@@ -97,6 +97,7 @@ impl Denial {
     }
 
     fn new(outcome: Outcome, status: StatusCode, reason: &'static str, message: Cow<'static, str>) -> Self {
+        // Not in a release: a reason that is missing in the list must not turn a refusal into a panic.
         debug_assert!(
             reasons::is_listed(reason, status.as_u16()),
             "`{reason}` with {status} is missing in host/front/src/denial/reasons.rs"

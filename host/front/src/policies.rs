@@ -144,6 +144,7 @@ impl Policies {
             kubernetes: parts.kubernetes,
             applications: parts.applications,
             reader: config.control_plane.as_ref().map(|settings| {
+                // Without groups, because kube-apiserver adds those of a service account by itself.
                 Arc::new(Impersonation::As(Identity {
                     username: settings.reader.username(),
                     ..Identity::default()

@@ -51,6 +51,7 @@ impl AccessHandler<'_> {
                 limit: ROWS,
             };
             let rows = self.front_state.store.tokens(&filter, &page_request).await?;
+            // Before rows are left out: the next query goes on after the last that was read.
             let end = last_of_full(&rows).map(position);
             let of = rows.iter().map(|token| (Some(token.agent_id), &token.user));
             let visible = self.visible(GET_TOKENS, list, of);
@@ -94,6 +95,7 @@ impl AccessHandler<'_> {
             .create_token(&token, SecretHash::of(&secret), &self.actor())
             .await
             .map_err(|error| too_many(error, &token.user))?;
+        // As GitLab writes it: the token alone does not say which agent it is for.
         let bearer = Zeroizing::new(format!("pat:{}:{}", agent.id, secret.expose_secret()));
         let created = CreatedToken {
             token: self.view(token),

@@ -144,6 +144,7 @@ impl Asker<'_> {
         let operates = self.may(GET_SYSTEM, "*");
         let mut failures: BTreeMap<String, Vec<&Arc<Record>>> = BTreeMap::new();
         let is_failure = |record: &Record| record.outcome == Outcome::Failed && record.extension.is_some();
+        // Only for those who see the result, because the search goes through all decisions in memory.
         let failed = match operates {
             true => self.services.recorder.latest(MAX_FAILURES, is_failure),
             false => Vec::new(),

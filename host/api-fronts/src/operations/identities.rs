@@ -114,6 +114,7 @@ fn page(snapshot: &Snapshot, roles: &RbacIdentity, filter: &IdentityFilter) -> O
     let policies = &snapshot.policies;
     let index = &policies.applications.as_ref()?.index;
     let from = filter.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
+    // The objects, because the index is not in the order of the cursor.
     let names = policies.resources.applications.range((from, Bound::Unbounded));
     let candidates = names
         .filter_map(|(name, _)| index.find(&name.namespace, &name.name))

@@ -100,6 +100,7 @@ impl<'a> BundleView<'a> {
             })
         };
         let mut findings = asker.services.findings.all();
+        // Findings about other bundles need a right to those.
         findings.retain(is_about);
         Self {
             front: bundle.front,

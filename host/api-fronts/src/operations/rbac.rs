@@ -157,6 +157,7 @@ impl Asker<'_> {
         };
         content.insert("why".to_owned(), why.into());
         if let Ok(Value::Object(rest)) = serde_json::to_value(&explanation) {
+            // `allowed` and `why` say it already.
             content.extend(rest.into_iter().filter(|(name, _)| name != "verdict"));
         }
         Ok(answer(StatusCode::OK, &content))
@@ -184,6 +185,7 @@ impl Asker<'_> {
                 })
                 .collect();
             seen.sort();
+            // A person is seen once for each of their tokens.
             seen.dedup();
             Answer { found, seen }
         };

@@ -160,7 +160,7 @@ impl Preview {
             })
             .collect();
         applications.sort_by(|one, other| (!one.changes, &one.name).cmp(&(!other.changes, &other.name)));
-        // Before the list is cut, because the numbers are about all.
+        // Before the list is cut, because the numbers are about all that the caller may see.
         let changing = applications.iter().filter(|application| application.changes).count();
         let unchanged = applications.len().saturating_sub(changing);
         applications.truncate(MAX_APPLICATIONS);

@@ -224,6 +224,7 @@ impl SignIn<'_> {
         let now = logins.clock.now();
         let request = LoginRequest {
             id: Uuid::now_v7(),
+            // RFC 8628 has no verifier: the device code itself never leaves the program.
             challenge: None,
             client,
             address: self.client.address().to_string(),
@@ -232,6 +233,7 @@ impl SignIn<'_> {
             created_at: now,
             expires_at: now.checked_add(DEVICE_LIFETIME).unwrap_or(now),
         };
+        // As a hash, because anybody who knew the code could answer for the person.
         let typed = SecretHash::of(&SecretString::from(user_code.as_str()));
         let store = &logins.store;
         store
@@ -364,6 +366,7 @@ impl SignIn<'_> {
         name: &str,
         is_mapped: bool,
     ) -> Result<Arc<Agent>, Error> {
+        // One answer for an agent that does not exist and for one that is not shared.
         let unknown = || Error::UnknownAgent {
             agent: name.to_owned(),
             user: principal.username().to_owned(),

@@ -37,6 +37,7 @@ impl SignIn<'_> {
     /// Answers a page for a person who is signed in; others are sent to sign in, and back.
     pub(super) async fn console_page(&mut self, head: request::Parts, body: Body) -> Result<Response<Body>, Denial> {
         let pages = self.state.pages.clone().ok_or_else(Denial::not_found)?;
+        // Before the session, because scripts and pictures are for everybody.
         if let Some(asset) = pages.asset(head.uri.path()) {
             return Ok(pages::asset(asset));
         }
@@ -77,6 +78,7 @@ impl SignIn<'_> {
         let return_to = local_path(&return_to).to_owned();
         let methods = self.snapshot.authenticator.sign_in_methods();
         let query = return_query(&return_to);
+        // Accounts of Argo CD have a form in place of a link.
         let issuers = methods.iter().filter(|method| method.issuer.is_some());
         let page = SignInPage {
             issuers: issuers
@@ -120,6 +122,7 @@ impl SignIn<'_> {
             state: parameter(head, "state"),
             iss: parameter(head, "iss"),
             error: parameter(head, "error"),
+            // The issuer's text goes into a record.
             error_description: parameter(head, "error_description").map(|text| text.chars().take(300).collect()),
         };
         // RFC 6749, section 3.1: no parameter may occur twice.
@@ -252,6 +255,7 @@ impl SignIn<'_> {
         let count = self.state.logins.end_with_issuer(&ended).await.map_err(Error::from)?;
         tracing::info!(count, method, "an issuer ended logins");
         let mut response = Response::new(Body::empty());
+        // OpenID Connect Back-Channel Logout, section 2.8: the answer is not cached.
         pages::protect(response.headers_mut());
         Ok(response)
     }

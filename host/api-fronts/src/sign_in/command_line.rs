@@ -132,6 +132,7 @@ impl SignIn<'_> {
     pub(super) async fn answer_login(&mut self, head: request::Parts, body: Body) -> Result<Response<Body>, Denial> {
         // First, so that nobody else keeps the request open with its content.
         let Some(principal) = self.session(&head, Safety::Unsafe).await? else {
+            // Not back to the form, whose content is lost.
             return Ok(to_sign_in("/console/")?);
         };
         let content = buffer(body, FORM_BYTES).await?;
@@ -176,6 +177,7 @@ impl SignIn<'_> {
             client: query.client.clone(),
             address: self.client.address().to_string(),
             login: Some(login.login.id),
+            // The person approved it with this request. What is left is the exchange of the code.
             state: LoginRequestState::Approved,
             created_at: now,
             expires_at: now.checked_add(CODE_LIFETIME).unwrap_or(now),

@@ -53,6 +53,7 @@ pub(crate) const CONSOLE_PATHS: &[Path<ReadConsole>] = &[
     Path::new(Methods::Post, &["/console/device"], &[], |_| {
         Some(ConsoleRoute::AnswerDevice)
     }),
+    // Last, because it matches everything below `/console`.
     Path::new(Methods::ReadOrPost, &[CONSOLE], &[Part::Rest("page")], |path| {
         let first = path.rest.split('/').nth(1).unwrap_or_default();
         (!RESERVED.contains(&first)).then_some(ConsoleRoute::Page)

@@ -267,6 +267,7 @@ impl ApiRequest {
 
     /// A request of which only the method matters.
     pub(crate) fn without_fields(operation: Operation) -> Self {
+        // Of a method without fields nothing can be missing.
         let is_whole = !matches!(operation, Operation::Known(method) if has_fields(method));
         Self {
             operation,
@@ -416,6 +417,7 @@ impl<'a> FieldReader<'a> {
     }
 
     fn resource(&self, fields: ResourceFields) -> Result<ResourceRequest, Error> {
+        // Without the bound of names: a patch is longer than any of them.
         let text = |field: FieldPath| self.any_text(field).map(Option::unwrap_or_default);
         Ok(ResourceRequest {
             group: text(fields.group)?,

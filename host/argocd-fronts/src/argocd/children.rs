@@ -75,10 +75,12 @@ pub(super) async fn authorize(
         Ok(stored) => stored.object,
         // It is in another cluster, or argocd-server finds none either.
         Err(write::Error::NotFound(_)) => return Ok(()),
+        // Fails closed: without the object, its rights are not known.
         Err(error) => return Err(refused(format!("it cannot be read: {error}"))),
     };
     let after = match &request.change {
         ResourceChange::Delete => None,
+        // What it changes only argocd-server knows, so it counts as an update.
         ResourceChange::Action => Some(before.clone()),
         ResourceChange::Patch { kind, patch } => Some(patched(&before, kind, patch).map_err(refused)?),
     };
@@ -140,6 +142,7 @@ impl Write<'_> {
         let caller = policies.caller(principal);
         let authorizer =
             SetAuthorizer::new(policies, &caller).ok_or("the settings have no section `applicationSets`")?;
+        // This is asked only while the webhook enforces, which judges those Applications itself.
         let authorizer = authorizer.with_later(LaterApplications::JudgedByAuthor);
         let mut checks = Vec::new();
         match self.kind {

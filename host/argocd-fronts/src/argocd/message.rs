@@ -31,6 +31,7 @@ pub(crate) fn protobuf_text(message: &[u8], path: FieldPath) -> Result<Option<&s
         return Ok(None);
     };
     let text = std::str::from_utf8(bytes).map_err(|_| Error::Type(path.name))?;
+    // proto3 does not tell an empty text from none.
     Ok(Some(text).filter(|text| !text.is_empty()))
 }
 

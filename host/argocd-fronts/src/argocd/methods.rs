@@ -132,6 +132,7 @@ impl ApiMethod {
 
     /// Whether a call may end the session that it is made with, and with it its own answer.
     pub(crate) fn may_end_own_session(&self) -> bool {
+        // A changed password or a deleted token ends the very session that sent the call.
         others::SESSION_SERVICES.contains(&self.service) && self.rest.verb != Verb::Get
     }
 }
@@ -296,6 +297,7 @@ impl MethodIndex {
             std::collections::BTreeMap::new();
         for method in all() {
             for template in std::iter::once(method.rest.path).chain(method.rest.other_path) {
+                // Templates that differ in names alone share an entry, because the router refuses them as a conflict.
                 by_path.entry(unnamed(template)).or_default().push(method);
             }
         }

@@ -353,6 +353,7 @@ fn reason(fields: &HeaderMap) -> Option<String> {
     let (value, other) = (values.next()?, values.next());
     let text = std::str::from_utf8(value.as_bytes()).ok()?.trim();
     let is_printable = !text.is_empty() && text.len() <= MAX_REASON_BYTES && !text.chars().any(char::is_control);
+    // Two reasons count as none, so that a policy that demands one refuses.
     (other.is_none() && is_printable).then(|| text.to_owned())
 }
 

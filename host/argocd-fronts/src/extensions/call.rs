@@ -154,6 +154,7 @@ fn application(headers: &HeaderMap, query: Option<&str>) -> Result<ObjectName, E
     let value = names::APPLICATION.read(headers, query)?;
     let value = value.ok_or(Error::MissingApplication)?;
     let (namespace, name) = value.split_once([':', '/']).ok_or(Error::MalformedApplication)?;
+    // Another reader could split the text at the second separator.
     if name.contains([':', '/']) {
         return Err(Error::MalformedApplication);
     }

@@ -87,6 +87,7 @@ impl Facts {
         let targets: &CallTargets = policies.caches.of();
         let target = targets
             .0
+            // Computed once, however many requests for it come at the same time.
             .get_with_by_ref(attributes, || Arc::new(CallTarget::of(policies, call)));
         let look = |resource, action, object| RbacLookup::of(&policies.rbac, caller, [resource, action], object);
         let read = match (&attributes.object, &target.project) {
@@ -295,6 +296,7 @@ fn count_list_entries(project: Option<&Arc<Project>>, application: Option<&Appli
         project.destinations.len() + project.source_namespaces.len()
     });
     let labels = application.map_or(0, |application| application.labels.len());
+    // A target without lists takes room, too.
     u32::try_from(lists + labels + 1).unwrap_or(u32::MAX)
 }
 

@@ -96,6 +96,7 @@ fn decode(segment: &str) -> Result<String, Error> {
         bytes = rest;
         if *byte == b'%' {
             let (value, rest) = parse_hex_pair(bytes)?;
+            // After one decoding, the next reader would find another escape.
             if value == b'%' && parse_hex_pair(rest).is_ok() {
                 return Err(Error::DoubleEncoding);
             }
@@ -108,9 +109,11 @@ fn decode(segment: &str) -> Result<String, Error> {
     if name.chars().any(char::is_control) {
         return Err(Error::Control);
     }
+    // Some readers of URLs take it for a slash.
     if name.contains('\\') {
         return Err(Error::Backslash);
     }
+    // Readers of URLs resolve an encoded dot as well.
     if name == "." || name == ".." {
         return Err(Error::DotSegment);
     }

@@ -247,6 +247,7 @@ impl ControlPlaneAccess {
             .find_enrolled(target.authority.as_str(), target.path())
             .filter(|_| is_known);
         let Some((access, rest)) = found else {
+            // Without a cluster it is not known where the path below its server begins.
             let attributes = Attributes::read(&request.method, target.path(), target.query(), None);
             let reason = "this is for Argo CD's own components, and for clusters that they reach through the gateway";
             return Err(Error::NotVisible(status_message::forbidden(
@@ -368,6 +369,7 @@ impl ControlPlaneAccess {
         };
         let (identity, application, would_refuse) = match (decided, mode(policies)) {
             (Ok((identity, application)), _) => (identity, application, None),
+            // Mode audit refuses nothing here. Without an account, the rights of the gateway stand in for those of Argo CD.
             (Err(refusal), Some(ControlPlaneMode::Audit)) => {
                 let identity = self
                     .account()
@@ -445,6 +447,7 @@ impl ControlPlaneAccess {
         let index = policies.applications.as_ref().map(|front| &*front.index);
         let (applications, to_check) = match object.belonging(index).map_err(Refusal::UnknownObject)? {
             Belonging::Nobody => (account.applications.as_slice(), account.first_of_projects.as_slice()),
+            // It belongs to somebody, even if the index has no such Application.
             Belonging::Unknown => return Err(Refusal::Object),
             Belonging::To(owner) => {
                 let owner = account.find(&owner.application.name).ok_or(Refusal::Object)?;

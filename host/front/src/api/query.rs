@@ -261,6 +261,7 @@ fn no_cursor() -> Error {
 
 /// The cursor of the page after a position.
 pub fn encode_cursor(position: &impl Serialize) -> String {
+    // A cursor goes into a query, where the other characters of base64 would need encoding.
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(position).unwrap_or_default())
 }
 

@@ -113,6 +113,7 @@ fn live_object(message: &[u8]) -> Result<ObjectId, message::Error> {
         let Payload::Bytes(bytes) = payload else {
             return Err(message::Error::Type(name));
         };
+        // argocd-server takes the last of several.
         if std::mem::replace(seen, true) {
             return Err(message::Error::Duplicate(name));
         }
@@ -144,6 +145,7 @@ fn target_object(manifest: &[u8]) -> Option<ObjectId> {
     let group = match read.api_version.split_once('/') {
         None => "",
         Some((group, version)) if !version.contains('/') => group,
+        // Kubernetes refuses a second slash.
         Some(_) => return None,
     };
     Some(ObjectId {
