@@ -369,7 +369,7 @@ impl ControlPlaneAccess {
         };
         let (identity, application, would_refuse) = match (decided, mode(policies)) {
             (Ok((identity, application)), _) => (identity, application, None),
-            // Mode audit refuses nothing here. Without an account, the rights of the gateway stand in for those of Argo CD.
+            // Mode audit refuses nothing here. Without an account, the gateway acts by its own rights.
             (Err(refusal), Some(ControlPlaneMode::Audit)) => {
                 let identity = self
                     .account()
