@@ -297,7 +297,7 @@ impl MethodIndex {
             std::collections::BTreeMap::new();
         for method in all() {
             for template in std::iter::once(method.rest.path).chain(method.rest.other_path) {
-                // Templates that differ in names alone share an entry, because the router takes them for a conflict.
+                // Templates that differ in names alone share an entry: to the router they would conflict.
                 by_path.entry(unnamed(template)).or_default().push(method);
             }
         }
