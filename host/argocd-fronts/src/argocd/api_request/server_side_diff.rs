@@ -60,6 +60,7 @@ pub(super) fn is_method(method: &ApiMethod) -> bool {
 /// The REST form has no way to send live objects, so nothing is compared there.
 pub(super) fn check_query(query: &str) -> Result<(), Error> {
     let mut names = form_urlencoded::parse(query.as_bytes());
+    // By its start alone, because a query can spell a field in several ways, such as `target_manifests`.
     let has_targets = names.any(|(name, _)| name.to_ascii_lowercase().starts_with("target"));
     (!has_targets).then_some(()).ok_or(Error::Query)
 }
