@@ -49,6 +49,17 @@ pub(crate) struct ObjectRef {
     uid: Option<String>,
 }
 
+/// Why it is not known what an object belongs to.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SearchError {
+    /// An object cannot be read.
+    #[error(transparent)]
+    Query(#[from] Error),
+    /// The object has more owners than are read, or one of a kind that the cluster's resources do not show.
+    #[error("an owner of the object was not looked up")]
+    Incomplete,
+}
+
 #[derive(Deserialize)]
 struct Object {
     metadata: ObjectMeta,
@@ -61,26 +72,26 @@ impl OwnerSearch<'_> {
     /// Reads at most 8 objects, and waits at most 10 s. Cancel safe.
     ///
     /// # Errors
-    /// An object cannot be read, and no other is tracked.
+    /// [`SearchError`], and no other object is tracked.
     pub(crate) async fn find<T>(
         &self,
         object_ref: ObjectRef,
         tracked: impl Fn(ResourceKey<'_>, &ObjectMeta) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
+    ) -> Result<Option<T>, SearchError> {
         let search = self.search(object_ref, tracked);
         timeout(TIMEOUT, search)
             .await
-            .unwrap_or_else(|_| Err(Error::Unreachable(format!("no answer in {TIMEOUT:?}"))))
+            .unwrap_or_else(|_| Err(Error::Unreachable(format!("no answer in {TIMEOUT:?}")).into()))
     }
 
     async fn search<T>(
         &self,
         object_ref: ObjectRef,
         tracked: impl Fn(ResourceKey<'_>, &ObjectMeta) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
+    ) -> Result<Option<T>, SearchError> {
         let mut client = ClusterClient::acquire(self.cluster).await?;
         let mut next = VecDeque::from([object_ref]);
-        let mut failed = None;
+        let (mut failed, mut is_complete) = (None, true);
         // Owner references can form a circle: Kubernetes does not check them.
         for _ in 0..MAX_OBJECTS {
             let Some(object_ref) = next.pop_front() else { break };
@@ -93,15 +104,23 @@ impl OwnerSearch<'_> {
                         return Ok(found);
                     }
                     // Those who write an object choose how many owners it names.
+                    is_complete &= owners.len() <= MAX_OBJECTS;
                     for owner in owners.iter().take(MAX_OBJECTS) {
-                        next.extend(self.owner(owner, &object_ref).await);
+                        let owner = self.owner(owner, &object_ref).await;
+                        is_complete &= owner.is_some();
+                        next.extend(owner);
                     }
                 }
                 // Another owner may still be tracked.
                 Err(error) => failed = Some(error),
             }
         }
-        failed.map_or(Ok(None), Err)
+        match failed {
+            Some(error) => Err(SearchError::Query(error)),
+            // SECURITY: an owner that was not read may be the one that is tracked.
+            None if !is_complete || !next.is_empty() => Err(SearchError::Incomplete),
+            None => Ok(None),
+        }
     }
 
     /// Reads the metadata of an object. `None` if it does not exist.

@@ -165,24 +165,24 @@ pub fn local_path(text: &str) -> &str {
 /// Removes the console's cookies from a request that goes on to another server.
 pub fn remove_cookies(console: &Console, fields: &mut HeaderMap) {
     let ours = cookie_name(console);
-    let is_ours = |pair: &str| {
-        let name = pair.trim().split('=').next().unwrap_or_default();
-        name.strip_prefix(ours)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with("-attempt-"))
+    // Byte by byte, as the authenticator reads them: another cookie of the line need not be UTF-8.
+    let is_ours = |pair: &&[u8]| {
+        let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+        name.strip_prefix(ours.as_bytes())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"-attempt-"))
     };
-    let has_ours = |line: &HeaderValue| line.to_str().is_ok_and(|line| line.split(';').any(is_ours));
+    fn pairs(line: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+        line.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii)
+    }
+    let has_ours = |line: &HeaderValue| pairs(line).any(|pair| is_ours(&pair));
     if !fields.get_all(COOKIE).into_iter().any(has_ours) {
         return;
     }
     let lines: Vec<HeaderValue> = fields.get_all(COOKIE).into_iter().cloned().collect();
     fields.remove(COOKIE);
     for line in lines {
-        let Ok(text) = line.to_str() else {
-            fields.append(COOKIE, line);
-            continue;
-        };
-        let kept: Vec<&str> = text.split(';').filter(|pair| !is_ours(pair)).map(str::trim).collect();
-        if let (false, Ok(mut kept)) = (kept.is_empty(), HeaderValue::from_str(&kept.join("; "))) {
+        let kept: Vec<&[u8]> = pairs(&line).filter(|pair| !is_ours(pair)).collect();
+        if let (false, Ok(mut kept)) = (kept.is_empty(), HeaderValue::from_bytes(&kept.join(&b"; "[..]))) {
             // A value that is made anew is not sensitive by itself.
             kept.set_sensitive(line.is_sensitive());
             fields.append(COOKIE, kept);
@@ -247,16 +247,14 @@ mod tests {
             ("__Host-tollgate-attempt-x=s; a=b", "a=b"),
             ("__Host-tollgates=s", "__Host-tollgates=s"),
             ("a=b", "a=b"),
+            ("name=Jörg; __Host-tollgate=s;b=c", "name=Jörg; b=c"),
+            (" \t__Host-tollgate-attempt-x=ö", ""),
         ] {
             let mut fields = HeaderMap::new();
-            fields.insert(COOKIE, HeaderValue::from_static(sent));
+            fields.insert(COOKIE, HeaderValue::from_bytes(sent.as_bytes()).unwrap());
             remove_cookies(&console(), &mut fields);
-            let left: Vec<&str> = fields
-                .get_all(COOKIE)
-                .iter()
-                .map(|line| line.to_str().unwrap())
-                .collect();
-            assert_eq!(left.join("|"), expected, "{sent}");
+            let left: Vec<&[u8]> = fields.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+            assert_eq!(left.join(&b'|'), expected.as_bytes(), "{sent}");
         }
     }
 }

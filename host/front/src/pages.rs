@@ -228,10 +228,11 @@ pub fn redirect(to: &str) -> Result<Response<Body>, Unrenderable> {
     Ok(response)
 }
 
-/// The cookies of a request: name and value.
+/// The cookies of a request: name and value. One that is not UTF-8 is left out, and the others of its line are not.
 pub fn cookies(fields: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
-    let lines = fields.get_all(COOKIE).into_iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(';').filter_map(|pair| pair.trim().split_once('=')))
+    let lines = fields.get_all(COOKIE).into_iter();
+    let pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
+    pairs.filter_map(|pair| std::str::from_utf8(pair.trim_ascii()).ok()?.split_once('='))
 }
 
 /// Where to go from a page.
@@ -257,7 +258,21 @@ pub(crate) fn refusal_page(title: &'static str, text: String, link: PageLink, de
 mod tests {
     use askama::Template as _;
 
-    use super::{MessagePage, PageLink, SignInPage, Theme, refusal_page, render};
+    use http::HeaderValue;
+    use http::header::COOKIE;
+
+    use super::{MessagePage, PageLink, SignInPage, Theme, cookies, refusal_page, render};
+
+    #[test]
+    fn a_cookie_that_is_not_utf_8_hides_no_other() {
+        let mut fields = http::HeaderMap::new();
+        fields.insert(
+            COOKIE,
+            HeaderValue::from_bytes(b"a=1; b=\xff;name=J\xc3\xb6rg ;=;c").unwrap(),
+        );
+        let found: Vec<_> = cookies(&fields).collect();
+        assert_eq!(found, [("a", "1"), ("name", "J\u{f6}rg"), ("", "")]);
+    }
 
     #[test]
     fn a_page_has_the_theme_that_was_chosen() {

@@ -105,6 +105,18 @@ async fn a_write_fits_the_application_that_its_object_belongs_to() {
     let administrator = scene.cluster.admin();
     administrator.apply(&scene.tracked("theirs", "cart")).await;
     administrator.apply(&scene.tracked("orphan", "gone")).await;
+    // Whom they belong to, only an owner says that is not looked up: of a kind that no resource is found for, or
+    // behind more owners than are read.
+    let owners = |count: usize, kind: &str, version: &str| -> String {
+        let owner =
+            |at| json!({"apiVersion": version, "kind": kind, "name": format!("o{at}"), "uid": format!("u{at}")});
+        let name = if count == 1 { "of-a-goose" } else { "of-many" };
+        let mut object: Value = serde_json::from_str(&scene.config_map(name, &json!({}))).unwrap();
+        object["metadata"]["ownerReferences"] = (0..count).map(owner).collect();
+        object.to_string()
+    };
+    administrator.apply(&owners(1, "Goose", "birds.example/v1")).await;
+    administrator.apply(&owners(9, "ConfigMap", "v1")).await;
 
     let another = "object_of_another_application";
     let foreign = json!({
@@ -183,6 +195,18 @@ async fn a_write_fits_the_application_that_its_object_belongs_to() {
             String::new(),
             "delete",
             another,
+        ),
+        (
+            owned(&["delete", "configmap", "of-a-goose", "--wait=false", &acting]),
+            String::new(),
+            "delete",
+            "object_unknown",
+        ),
+        (
+            patch("of-many", "merge", r#"{"data":{"a":"1"}}"#),
+            String::new(),
+            "patch",
+            "object_unknown",
         ),
         (
             owned(&["create", "--filename=-", "--validate=false", &acting]),

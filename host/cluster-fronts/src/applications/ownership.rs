@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use crate::applications::permit::ApplicationAccess;
-use crate::owner_search::{ObjectRef, OwnerSearch};
+use crate::owner_search::{ObjectRef, OwnerSearch, SearchError};
 use tollgate_cluster::access::ClusterAccess;
 use tollgate_cluster::discovery::{Discovery, ResourceKind};
 use tollgate_cluster::query::Error;
@@ -52,8 +52,10 @@ pub(super) async fn check(
     };
     match found {
         Ok(Some(())) => OwnershipCheck::Permitted,
-        Ok(None) => OwnershipCheck::Refused(NOT_OWNED.to_owned()),
-        Err(Error::Status(StatusCode::FORBIDDEN)) => unknown("the acting identity may not read it, or an owner"),
+        Ok(None) | Err(SearchError::Incomplete) => OwnershipCheck::Refused(NOT_OWNED.to_owned()),
+        Err(SearchError::Query(Error::Status(StatusCode::FORBIDDEN))) => {
+            unknown("the acting identity may not read it, or an owner")
+        }
         Err(error) => {
             tracing::warn!(cluster = %cluster.label, %error, "an object or its owner cannot be read");
             unknown("the cluster does not say")

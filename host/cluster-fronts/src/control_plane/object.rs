@@ -13,7 +13,7 @@ use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::object_content::{ContentFormat, Unreadable, read_metadata};
-use crate::owner_search::{ObjectRef, OwnerSearch};
+use crate::owner_search::{ObjectRef, OwnerSearch, SearchError};
 use crate::restriction::{self, BodyName};
 use tollgate_cluster::access::ClusterAccess;
 use tollgate_cluster::discovery::{Discovery, ResourceKind};
@@ -161,7 +161,8 @@ impl ObjectSearch<'_> {
             });
             match found.await {
                 Ok(found) => return found.unwrap_or(Owner::Nothing),
-                Err(query::Error::Status(StatusCode::FORBIDDEN)) => {}
+                Err(SearchError::Query(query::Error::Status(StatusCode::FORBIDDEN))) => {}
+                Err(SearchError::Incomplete) => return Owner::Unknown("an owner of the object was not looked up"),
                 Err(error) => {
                     tracing::warn!(cluster = %self.cluster.label, %error, "an object or its owner cannot be read");
                     return Owner::Unknown("the cluster does not say");
