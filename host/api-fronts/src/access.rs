@@ -131,17 +131,20 @@ async fn answer_gateway(
     let (Some(endpoint), Some(front)) = (&services.endpoint, &snapshot.policies.kubernetes) else {
         return Err(Denial::not_found());
     };
+    let mut proofs = head.headers.get_all(endpoint::AUTH_HEADER).iter();
+    let proof = proofs.next().filter(|_| proofs.next().is_none());
+    // SECURITY: before the body, which a stranger could send for as long as they like.
+    let gateway = match endpoint.admit(proof) {
+        Ok(gateway) => gateway,
+        Err(refused) => return Ok(refused.map(Body::from)),
+    };
     let bound = u64::try_from(endpoint::MAX_BODY_BYTES).unwrap_or(u64::MAX);
     let BufferedBody::Whole(body) = body.buffer_if_short(bound).await? else {
         return Err(forward::Error::ContentTooLarge.into());
     };
-    let mut proofs = head.headers.get_all(endpoint::AUTH_HEADER).iter();
-    let proof = proofs.next().filter(|_| proofs.next().is_none());
     let id_tokens = Arc::clone(&front.id_tokens);
     let verify = async move |token| id_tokens.verify(&token).await;
-    let answer = endpoint
-        .answer(proof, &body, &services.authorizer, &front.agents, verify)
-        .await;
+    let answer = gateway.answer(&body, &services.authorizer, &front.agents, verify).await;
     Ok(answer.map(Body::from))
 }
 

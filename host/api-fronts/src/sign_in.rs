@@ -301,8 +301,15 @@ impl<'a> SignIn<'a> {
         }
     }
 
-    /// The principal that is signed in to the console in this browser.
+    /// The principal that is signed in to the console in this browser, which is noted in the record.
     async fn session(&mut self, head: &request::Parts, safety: Safety) -> Result<Option<Arc<Principal>>, Denial> {
+        let principal = self.find_session(head, safety).await?;
+        self.record.note(|record| record.principal.clone_from(&principal));
+        Ok(principal)
+    }
+
+    /// The principal that is signed in to the console in this browser.
+    async fn find_session(&mut self, head: &request::Parts, safety: Safety) -> Result<Option<Arc<Principal>>, Denial> {
         use authenticate::Error;
         let found = self.snapshot.authenticator.authenticate(head, safety).await;
         self.record.finish_stage(Stage::Authenticate);
@@ -311,9 +318,7 @@ impl<'a> SignIn<'a> {
                 let is_browser =
                     |login: &tollgate_identity::logins::ActiveLogin| login.login.kind == LoginKind::Browser;
                 // A browser's own login, and not a token that came with the request.
-                let principal = Some(principal).filter(|principal| principal.login().is_some_and(is_browser));
-                self.record.note(|record| record.principal.clone_from(&principal));
-                Ok(principal)
+                Ok(Some(principal).filter(|principal| principal.login().is_some_and(is_browser)))
             }
             // Only these are remedied by signing in again.
             Err(Error::NoCredential | Error::Expired | Error::Revoked(_) | Error::Invalid(_)) => Ok(None),
@@ -337,7 +342,7 @@ impl<'a> SignIn<'a> {
         let user = self.user_of(&principal, &issuer, &claims);
         let logins = &self.state.logins;
         // A browser has one login, so that signing out ends all of it.
-        if let Ok(Some(before)) = self.session(head, Safety::ByMethod).await
+        if let Ok(Some(before)) = self.find_session(head, Safety::ByMethod).await
             && let Some(login) = before.login()
         {
             let by = Actor::from(&login.login.user);

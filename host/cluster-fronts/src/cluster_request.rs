@@ -3,8 +3,8 @@
 //!
 //! Invariant: a request that may have had an effect is never sent twice.
 //!
-//! Security: a 401 of the cluster to the gateway's credential is not passed on as a 401 to the
-//! caller.
+//! Security: a 401 of the cluster to the gateway's credential is told apart from other responses, so that no
+//! front passes on its challenge.
 
 use http::HeaderName;
 use std::sync::Arc;

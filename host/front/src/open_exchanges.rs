@@ -453,17 +453,20 @@ impl OpenExchanges {
         let mut ended = 0_usize;
         let open = self.open();
         for exchange in &open {
-            let reauthorization = &exchange.reauthorization;
-            if reauthorization.inputs_unchanged(&change) || exchange.end_trigger.end_reason().is_some() {
-                continue;
-            }
-            // Thousands of watches of one controller ask the same question.
-            let is_allowed = *verdicts
-                .entry(reauthorization)
-                .or_insert_with(|| reauthorization.is_still_allowed(now));
-            if !is_allowed && exchange.withdraw(EndReason::Withdrawn) {
-                ended = ended.saturating_add(1);
-            }
+            let asked = catch_unwind(AssertUnwindSafe(|| {
+                let reauthorization = &exchange.reauthorization;
+                if reauthorization.inputs_unchanged(&change) || exchange.end_trigger.end_reason().is_some() {
+                    return false;
+                }
+                // Thousands of watches of one controller ask the same question.
+                let is_allowed = *verdicts
+                    .entry(reauthorization)
+                    .or_insert_with(|| reauthorization.is_still_allowed(now));
+                !is_allowed && exchange.withdraw(EndReason::Withdrawn)
+            }));
+            // SECURITY: after a panic nobody knows whether it is allowed, and the others are still to be asked.
+            let end = || catch_unwind(AssertUnwindSafe(|| exchange.end(EndReason::Withdrawn))).unwrap_or(true);
+            ended = ended.saturating_add(usize::from(asked.unwrap_or_else(|_| end())));
         }
         ended
     }

@@ -37,6 +37,10 @@ pub const AUTH_HEADER: http::HeaderName = super::gateway_token::HEADER_NAME;
 
 const INVALID_QUERY: &str = "the body is not a valid query for access to an agent";
 
+/// Another gateway that has proved that it has the shared secret.
+#[derive(Debug)]
+pub struct AdmittedGateway(());
+
 /// The platform endpoint for other gateways.
 #[derive(Debug)]
 pub struct PlatformEndpoint {
@@ -70,16 +74,30 @@ impl PlatformEndpoint {
         }
     }
 
-    /// Answers one query.
+    /// Checks the sender of a query by the head of its request alone. The error is the answer.
     ///
     /// - `field`: value of `Gitlab-Kas-Api-Request`, if there is exactly one.
+    #[expect(clippy::missing_errors_doc, reason = "the error is an answer")]
+    pub fn admit(&self, field: Option<&HeaderValue>) -> Result<AdmittedGateway, Response<Bytes>> {
+        match field.is_some_and(|proof| self.secret.is_valid_token(proof, self.clock.unix_seconds())) {
+            true => Ok(AdmittedGateway(())),
+            false => {
+                let text = "the gateway's own token is missing or not valid";
+                Err(message(StatusCode::UNAUTHORIZED, text))
+            }
+        }
+    }
+}
+
+impl AdmittedGateway {
+    /// Answers one query.
+    ///
     /// - `body`: at most [`MAX_BODY_BYTES`]; the caller bounds it.
     /// - `verify`: verifies an ID token, as for this gateway's own requests.
     ///
     /// Cancel safe.
     pub async fn answer<V, F>(
-        &self,
-        field: Option<&HeaderValue>,
+        self,
         body: &[u8],
         authorizer: &Authorizer,
         agents: &Arc<Agents>,
@@ -89,11 +107,6 @@ impl PlatformEndpoint {
         V: FnOnce(SecretString) -> F,
         F: Future<Output = Result<Arc<IdToken>, Error>>,
     {
-        // SECURITY: this check comes first, so that nobody else learns of credentials.
-        if !field.is_some_and(|proof| self.secret.is_valid_token(proof, self.clock.unix_seconds())) {
-            let text = "the gateway's own token is missing or not valid";
-            return message(StatusCode::UNAUTHORIZED, text);
-        }
         let Ok(wire) = serde_json::from_slice::<WireAccessQuery>(body) else {
             return message(StatusCode::BAD_REQUEST, INVALID_QUERY);
         };

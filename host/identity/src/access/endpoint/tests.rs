@@ -50,9 +50,13 @@ impl Platform {
 
     async fn answer(&self, field: Option<&HeaderValue>, body: &[u8]) -> Response<Bytes> {
         let verify = |token: SecretString| async move { self.verify(&token) };
-        self.endpoint
-            .answer(field, body, &self.fixture.authorizer, &self.fixture.agents, verify)
-            .await
+        match self.endpoint.admit(field) {
+            Ok(gateway) => {
+                let (authorizer, agents) = (&self.fixture.authorizer, &self.fixture.agents);
+                gateway.answer(body, authorizer, agents, verify).await
+            }
+            Err(refused) => refused,
+        }
     }
 
     async fn post(&self, query: &Value) -> (u16, String) {
