@@ -160,6 +160,7 @@ impl AdminListener {
 
     fn starting(&self, path: &str) -> Response {
         match path {
+            // A failing liveness probe would restart a gateway that only waits, and reads everything again then.
             "/healthz" => "ok\n".into_response(),
             "/metrics" => metrics_text(&self.metrics),
             _ => {
@@ -241,6 +242,7 @@ async fn require_address_host(request: Request, next: Next) -> Response {
 
 /// Whether the only `Host` field is an IP address or `localhost`, with any port.
 fn is_called_by_address(headers: &HeaderMap) -> bool {
+    // RFC 9112, section 3.2: a request has one `Host` field. With two, the site's name might be the second.
     let mut fields = headers.get_all(HOST).iter();
     let (Some(field), None) = (fields.next(), fields.next()) else {
         return false;

@@ -80,6 +80,7 @@ impl<'a> ArgocdServer<'a> {
             .filter(is_its)
             .collect();
         let mut labels = BTreeMap::from([(NAME_LABEL.to_owned(), ARGOCD_SERVER.to_owned())]);
+        // A Service selects pods that have all of its labels, so argocd-server's pods have them.
         for service in &services {
             labels.extend(service.selector.clone());
         }
@@ -94,6 +95,7 @@ impl<'a> ArgocdServer<'a> {
             let Some(rules) = &policy.ingress else { continue };
             let selection = policy.pods.selects(&self.labels);
             is_selected |= selection == Selection::Yes;
+            // What is not known never counts as isolation: only a sure selection closes, and a possible one opens.
             if selection != Selection::No && !rules.iter().all(admits_only_tollgate) {
                 others.push(&**policy);
             }

@@ -149,6 +149,7 @@ impl Loader {
     pub(crate) fn first_with(&self, kept: &LoadFindings) -> Loaded<Snapshot> {
         let begun = Instant::now();
         let mut of_objects = Vec::new();
+        // Every part is loaded before any of them refuses the start, so that one run reports all mistakes.
         let state = match self.state.load(&self.config, None, None, &mut of_objects) {
             StateLoad::Good(state) => Some(state),
             StateLoad::Refused(_) => None,
@@ -371,11 +372,13 @@ impl Loader {
             }
             StateLoad::Refused(state) => state?,
         };
+        // The refused load that is in force already: what it takes away took effect then.
         if was_narrowed.is_some_and(|narrower| Arc::ptr_eq(&narrower.policies.resources, &refused.resources)) {
             return None;
         }
         let (parts, _) = self.parts_from(old, &refused.resources, &mut Vec::new());
         let narrower = self.snapshot(generation, begun, refused, parts);
+        // The mistakes are in objects that decide nothing, so there is nothing to take away.
         if was_narrowed.is_none() && is_same(old, &narrower) {
             return None;
         }
@@ -413,6 +416,7 @@ impl Loader {
     }
 
     fn rebuild_changed(&self, old: &Resources, new: &Resources, parts: &mut OtherParts) {
+        // Unchanged parts keep their pointers, by which `Change` finds what need not be asked again.
         let same = old.clusters == new.clusters && same_pointers(&old.cluster_configs, &new.cluster_configs);
         if !same {
             parts.clusters = self.clusters(new, &parts.plugins, Some(&parts.clusters));
@@ -439,6 +443,7 @@ impl Loader {
             (false, true) => tracing::info!(part, generation, "configuration took effect"),
             (false, false) => tracing::warn!(part, generation, "configuration took effect without what was refused"),
         }
+        // Before the first request uses the snapshot, so that locks already cover the people whom it links.
         self.link_directory(&next);
         let agents = next.agents();
         let configurations = agents.into_iter().flat_map(|agents| agents.configurations());
@@ -455,6 +460,7 @@ impl Loader {
         }
         let keys = next.clusters.keys();
         current.store(Arc::new(next));
+        // Only after the swap: until then, new requests take the old snapshot and need its credentials.
         self.credentials.retain(&keys);
     }
 

@@ -147,9 +147,11 @@ impl ApiHandler for Gateway {
 
 impl Handler for Gateway {
     async fn handle(&self, request: Request<Body>, client: &Arc<Client>) -> Response<Body> {
+        // One snapshot from here to the end: a reload in between must not mix the rules of two.
         let snapshot = self.services.current.load_full();
         let (mut head, body) = request.into_parts();
         let mut record = self.open_record(Some(&head), client, &snapshot);
+        // After the record has opened, because the span id that the upstream gets follows from its id.
         record.continue_trace(&mut head.headers);
         if is_of_page(&head.extensions) {
             record.note(|record| record.is_of_page = console::reads(&head.method));
@@ -159,6 +161,7 @@ impl Handler for Gateway {
         let fallback = Fallback::take(config, client, &mut head.uri, &head.headers, &head.extensions);
         let arrival = fronts::arrival(&head, &head.uri, client.connect_authority(), fallback, config);
         let routed = || (FrontTarget::find(&arrival), fronts::rules(&arrival, &snapshot).unzip());
+        // Parsers read the client's bytes here: their panic must be a denial with a record, like any other.
         let (found, (front, rules)) = match catch_unwind(AssertUnwindSafe(routed)) {
             Ok((found, rules)) => (found.map_err(Denial::from), rules),
             Err(_) => (Err(Denial::panicked()), (None, None)),
@@ -167,11 +170,13 @@ impl Handler for Gateway {
         // SECURITY: a page of a cluster or a backend gets a separate origin, so that it cannot act as
         // the person who is signed in to the console.
         let is_sandboxed = arrival.is_at_console_host() && !matches!(format, ErrorFormat::Console(_));
+        // SECURITY: a page of a forbidden origin is refused before any front serves its request.
         let cors = arrival.cors(rules).transpose();
         let (cors, found) = match (cors, found) {
             (Err(error), _) => (None, Err(Denial::from(error))),
             (Ok(cors), found) => (cors, found),
         };
+        // Answered before authentication: browsers send no credentials in a preflight (Fetch standard).
         let preflight = cors.as_ref().and_then(|cors| cors.preflight(&head));
         let mut response = if let Some(answer) = preflight {
             record.close(Outcome::Allowed, answer.status(), "preflight");
@@ -179,6 +184,7 @@ impl Handler for Gateway {
         } else {
             let mut response = match found {
                 Err(denial) => {
+                    // It is megabytes, and the audit row waits for the store.
                     drop(snapshot);
                     let fronts = &self.fronts;
                     if let Some(front) = front {
@@ -197,6 +203,7 @@ impl Handler for Gateway {
             response
         };
         if is_sandboxed {
+            // Appended, because browsers enforce every policy: one that the page brings cannot lift this one.
             let sandbox = HeaderValue::from_static("sandbox");
             response
                 .headers_mut()

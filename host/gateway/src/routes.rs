@@ -27,6 +27,7 @@ pub struct RouteLine {
 /// All routes, front by front. No two fronts have the same path, but for argocd-server, which serves what no other does.
 /// Paths that it takes from the others are left out.
 pub fn routes(config: &Config) -> Vec<RouteLine> {
+    // Without a root path, argocd-server's paths are compared before Tollgate's own, see `Pass`.
     let sets = ApplicationSetsServer::of(config);
     let argocd_has_root = config.argocd.as_ref().is_some_and(|argocd| argocd.root_path.is_none());
     let is_taken = |line: &PathLine| {

@@ -363,6 +363,7 @@ impl RunningGateway {
             console = console.map(|console| tracing::field::display(&console.url)),
             "listening"
         );
+        // `/readyz` may succeed from here, because the public socket is bound: connections wait in its queue.
         admin_listener.start(admin);
         let retired = RetiredSnapshots::default();
         helpers.spawn(retired.clone().run());
@@ -479,6 +480,7 @@ impl RunningGateway {
         };
         // The connections of agents would last as long as the drain.
         let end_open = end_open_before(self.drain, &self.open_exchanges);
+        // Other replicas learn of the stop at once, while requests that they sent here still end.
         let serving = async { tokio::join!(self.server, leave, self.agents.drain()).0 };
         let served = tokio::select! {
             served = serving => served,
@@ -487,6 +489,7 @@ impl RunningGateway {
         if let Some((_, served)) = self.admission {
             served.await?;
         }
+        // The periodic push ends with these, so that none follows the last one.
         drop(self.helpers);
         // Changes that were started are completed even if their callers disconnected.
         if let Some(sets) = self.sets
@@ -513,6 +516,7 @@ impl RunningGateway {
         if pushed.is_err() {
             tracing::warn!("the last metrics could not be pushed in time");
         }
+        // Returned last: an error of the server must not lose what is still in memory.
         Ok(served?)
     }
 }

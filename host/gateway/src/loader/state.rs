@@ -82,6 +82,7 @@ impl StateLoader {
         // A broken watch is reported, and the known objects stay in force.
         findings.extend(self.source.health());
         let mut last_good = self.last_good.lock().unwrap_or_else(PoisonError::into_inner);
+        // After a refused load, its parts are in force as `narrower`: what they took away stays away.
         let replacement = narrower.or(earlier);
         let registries = &self.registries;
         let Some(resources) = loaded else {
@@ -160,8 +161,10 @@ fn make(
         Some(last) => last.results.extensions.clone(),
         None => extensions(config, resources, earlier).map(Arc::new),
     };
+    // Also of the parts that are reused: what a load finds replaces all that earlier ones found.
     findings.extend_from_slice(&rbac.diagnostics);
     findings.extend_from_slice(&extensions.diagnostics);
+    // A refused policy must not refuse every caller: the one in force says which claims hold groups.
     let compiled = rbac.value.as_ref().or(earlier.map(|earlier| &earlier.rbac));
     let scopes = compiled.map_or(&[][..], |compiled| &compiled.scopes);
     let same_scopes = last_good.is_some_and(|last| last.parts.rbac.scopes == scopes);

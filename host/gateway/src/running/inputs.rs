@@ -111,6 +111,7 @@ pub async fn findings(config: &Config, locations: &SettingLocations, clock: &Clo
     {
         let text = format!("`argocd.redis`: {}", with_causes(&error));
         let finding = match settings.when_unavailable {
+            // With `Deny`, tokens that may be on the list are refused while Redis does not answer.
             WhenUnavailable::Deny => Diagnostic::error(locations.locate("argocd.redis"), text),
             WhenUnavailable::Allow => Diagnostic::warning(locations.locate("argocd.redis"), text),
         };
@@ -151,6 +152,7 @@ async fn reachable(url: &Url) -> Result<(), String> {
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
         return Err("it has no host".to_owned());
     };
+    // `url` keeps the brackets of an IPv6 address, which the resolver does not understand.
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match timeout(CONNECT, TcpStream::connect((host, port))).await {
         Ok(Ok(_)) => Ok(()),
@@ -167,6 +169,7 @@ async fn answers(settings: &ArgocdServer) -> Result<(), String> {
     }
     let mut client = reqwest::Client::builder()
         .timeout(CONNECT)
+        // A redirect is what is looked for, from `http` to `https`.
         .redirect(reqwest::redirect::Policy::none());
     if let Some(ca) = &settings.ca {
         let pem = std::fs::read(ca).map_err(|error| error.to_string())?;
@@ -307,6 +310,7 @@ fn database(path: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
+    // SQLite takes an empty file for a new database.
     if head.is_empty() || head == SQLITE {
         return Ok(());
     }

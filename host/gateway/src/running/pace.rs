@@ -25,6 +25,7 @@ impl Pace {
 
     /// The earliest time of the next reload.
     pub(super) fn next(&self) -> Instant {
+        // The reload that is due is itself the first of the burst.
         let ahead = INTERVAL * (BURST - 1);
         self.due.checked_sub(ahead).unwrap_or(self.due)
     }

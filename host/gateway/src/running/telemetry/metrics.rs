@@ -150,6 +150,7 @@ impl MetricsExporter {
         }
         let answer = ExportMetricsServiceResponse::decode(&*answer).map_err(|_| Error::Answer)?;
         match answer.partial_success {
+            // OTLP: without rejected points, a partial success is only a warning.
             Some(partial) if partial.rejected_data_points != 0 => Err(Error::Rejected {
                 points: partial.rejected_data_points,
                 message: partial.error_message,
@@ -174,6 +175,7 @@ impl MetricsPush {
     pub(in crate::running) async fn run(self: &Arc<Self>) {
         let interval = self.exporter.interval;
         let mut ticks = interval_at(Instant::now() + interval, interval);
+        // Metrics are cumulative: the ticks that a slow push missed would only repeat it.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;

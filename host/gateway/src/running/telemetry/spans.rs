@@ -84,6 +84,7 @@ impl<E: SpanExporter> SpanExporter for CountingExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         let exported = self.exporter.export(batch).await;
+        // Also after a failure: the SDK does not send the batch again, so its places are free.
         self.counts.waiting.fetch_sub(spans, Ordering::Relaxed);
         if exported.is_err() {
             self.counts.lost.inc_by(u64::try_from(spans).unwrap_or(u64::MAX));
