@@ -152,6 +152,7 @@ fn authority_source(pod: &Pod) -> Option<ConfigMapKey> {
         let mut items = map.items.iter().flatten();
         let key = match items.find(|item| item.path == AUTHORITY_FILE) {
             Some(item) => item.key.clone(),
+            // Kubernetes: without `items`, every key is a file of its name.
             None if map.items.is_none() => AUTHORITY_FILE.to_owned(),
             None => return None,
         };

@@ -153,6 +153,7 @@ fn listen(paths: &[PathBuf], hint: mpsc::Sender<()>, events: FileEvents) -> Opti
 
 fn try_listen(paths: &[PathBuf], hint: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // The reads of a check are events too, and would bring about the next check without end.
         let read_only = event.is_ok_and(|event| event.kind.is_access());
         if !read_only {
             // A full channel already holds a hint.
@@ -161,6 +162,7 @@ fn try_listen(paths: &[PathBuf], hint: mpsc::Sender<()>) -> notify::Result<Recom
     })?;
     for path in paths.iter().filter(|path| path.exists()) {
         watcher.watch(path, RecursiveMode::Recursive)?;
+        // A file is replaced by a rename, which ends the watch of the old inode: only its folder tells of it.
         if let Some(parent) = path.parent().filter(|_| path.is_file()) {
             let parent = match parent.as_os_str().is_empty() {
                 true => Path::new("."),

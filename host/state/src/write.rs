@@ -101,6 +101,7 @@ impl ObjectKey {
         if dns::is_label(&self.name.namespace) && dns::is_subdomain(&self.name.name) {
             return Ok(());
         }
+        // The same answer as for an object that is not there: such a name cannot exist.
         Err(Error::NotFound(self.clone()))
     }
 }

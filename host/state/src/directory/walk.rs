@@ -97,6 +97,7 @@ impl Walk<'_> {
         if name == GITLAB {
             return self.gitlab(&path.join("agents"));
         }
+        // One file too many is enough to refuse the folder, so the walk ends here.
         if name.starts_with('.') || self.files.len() > MAX_FILES {
             return;
         }

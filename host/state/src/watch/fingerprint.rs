@@ -103,6 +103,7 @@ impl FingerprintBuilder<'_> {
 
     fn folder(&mut self, path: &Path) {
         match path.canonicalize() {
+            // With the real path, a link that is switched to a folder with equal metadata is a change as well.
             Ok(real) if self.visited.insert(real.clone()) => self.field(real.as_os_str().as_encoded_bytes()),
             // A link that forms a loop.
             Ok(_) => return,
@@ -137,6 +138,7 @@ impl FingerprintBuilder<'_> {
         for number in version {
             self.field(&number.to_le_bytes());
         }
+        // Regular files only: a read of a pipe would block.
         if self.depth == Depth::Contents && metadata.is_file() && metadata.len() <= MAX_CONTENT_BYTES {
             match self.digest(path, version) {
                 Ok(digest) => self.field(&digest),
@@ -154,6 +156,7 @@ impl FingerprintBuilder<'_> {
         }
         let [_, _, modified, _, changed, _] = version;
         let latest = UNIX_EPOCH + Duration::from_secs(modified.max(changed).try_into().unwrap_or(0));
+        // A time in the future makes the age zero, so such a digest is never kept.
         let age = SystemTime::now().duration_since(latest).unwrap_or_default();
         let digest = Sha256::digest(fs::read(path)?).into();
         self.digests.read = self.digests.read.saturating_add(1);

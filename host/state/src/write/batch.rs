@@ -129,6 +129,7 @@ impl Writer {
             }
             Self::Cluster(cluster) => {
                 let cluster = cluster.clone();
+                // In a task, because a caller who goes away must not leave a batch half done and not undone.
                 let done = tokio::spawn(async move { cluster.batch(&writes).await }).await;
                 done.unwrap_or_else(|_| Err(BatchError::nothing_written(first, Error::Interrupted)))
             }

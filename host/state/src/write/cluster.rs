@@ -93,6 +93,7 @@ impl ClusterWriter {
         namespace: &str,
         visit: &mut dyn FnMut(&Value),
     ) -> Result<(), Error> {
+        // Here objects have their status, so pages are small.
         let path = path(kind, namespace);
         let show = |item: Value| {
             visit(&item);
@@ -160,6 +161,7 @@ impl ClusterWriter {
         let raw = self.raw(key).await?;
         let managed = raw.pointer("/metadata/managedFields").cloned().unwrap_or_default();
         let old = stored(raw)?;
+        // The patch is made of this reading, so the reading must be the one that the caller changed.
         if old.version != *expected_version {
             return Err(Error::conflict(key, expected_version.as_str(), old.version.as_str()));
         }
@@ -176,6 +178,7 @@ impl ClusterWriter {
                 managers: owners.join(", "),
             });
         }
+        // `set_version` only writes into metadata that is there, and a patch without a version overwrites.
         if let Some(members) = patch.as_object_mut() {
             members.entry("metadata").or_insert_with(|| json!({}));
         }

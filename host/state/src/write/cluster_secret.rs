@@ -144,6 +144,7 @@ impl ClusterSecret {
             name: secret.name_any(),
         };
         let mut annotations = secret.metadata.annotations.clone().unwrap_or_default();
+        // SECURITY: kubectl's annotation repeats the credential, and annotations are shown.
         let repeats_values = annotations.remove(LAST_APPLIED).is_some();
         let managers = managers(&secret.metadata);
         let values = secret.data.unwrap_or_default().into_iter();
@@ -326,6 +327,7 @@ fn config_patch(secret: &ClusterSecret, config: &SecretString) -> Value {
     if secret.repeats_values
         && let Some(members) = metadata.as_object_mut()
     {
+        // RFC 7396: null removes. The annotation would keep the credential that is replaced here.
         members.insert("annotations".to_owned(), json!({ LAST_APPLIED: null }));
     }
     let bytes = ByteString(config.expose_secret().as_bytes().to_vec());

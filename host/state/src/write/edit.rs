@@ -53,6 +53,7 @@ pub(super) fn replace(text: &str, position: ObjectPosition, wanted: &Value) -> R
         None => root,
         Some(item) => item_of(root, item).ok_or(NOT_READ)?,
     };
+    // With `wanted` in its place, `values` is what the new text must be read as.
     let slot = at_mut(&mut values, position).ok_or(NOT_READ)?;
     let old = std::mem::replace(slot, wanted.clone());
     edited(text, object, &old, wanted, &values, object.line)
@@ -63,6 +64,7 @@ pub(super) fn replace(text: &str, position: ObjectPosition, wanted: &Value) -> R
 pub(super) fn remove(text: &str, position: ObjectPosition) -> Result<String, EditError> {
     let (mut values, nodes) = read(text)?;
     let root = nodes.get(position.document).ok_or(NOT_READ)?;
+    // An alias elsewhere in the document may repeat an anchor of what is removed.
     if let Some(node) = root.first_with_property() {
         return Err(refused(node));
     }
@@ -274,6 +276,7 @@ impl Editor<'_> {
             let ranges: Vec<_> = pairs.iter().map(Pair::range).collect();
             return self.flow_drop(syntax, &ranges, at..at.saturating_add(1));
         }
+        // A block mapping without pairs would be read as null.
         let is_alone = pairs.len() == 1 || self.indent(&pair.key).is_none();
         let start = self.start(pair.key.range.start);
         let start = start.filter(|_| !is_alone).ok_or(refused(&pair.key))?;
@@ -291,6 +294,7 @@ impl Editor<'_> {
     ) -> Result<(), EditError> {
         let (key, _) = parent.ok_or(refused(syntax))?;
         let dashes = self.dashes(key, items).ok_or(refused(syntax))?;
+        // A key with nothing below it would be read as null.
         if new.is_empty() {
             let at = self.behind_colon(key).ok_or(refused(key))?;
             self.splice(at..at, " []");

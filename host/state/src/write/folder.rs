@@ -137,6 +137,7 @@ impl FolderWriter {
                     namespace: namespace.unwrap_or(&self.namespace).to_owned(),
                     name: name.to_owned(),
                 };
+                // Argo CD reads projects only in its own namespace.
                 if name.namespace != *self.namespace && kind == WritableKind::AppProject {
                     continue;
                 }
@@ -165,6 +166,7 @@ impl FolderWriter {
         let mut before: Vec<String> = before.map(|finding| finding.message).collect();
         let mut new = after.diagnostics;
         new.retain(|finding| {
+            // Each old mistake excuses one finding: the same mistake in a second place is new.
             let known = before.iter().position(|message| *message == finding.message);
             finding.is_error() && known.map(|at| before.swap_remove(at)).is_none()
         });

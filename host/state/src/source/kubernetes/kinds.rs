@@ -51,6 +51,7 @@ pub(super) fn watch_specs(settings: &KubernetesState, namespace: &str) -> Vec<Wa
         here(ObjectKind::Agent, None, Optional),
         here(ObjectKind::UserDirectory, None, Optional),
         here(ObjectKind::ConfigMap, Some("argocd-cmd-params-cm"), Optional),
+        // These three only give warnings about ways past the gateway: no request is decided by them.
         here(ObjectKind::Service, None, Optional),
         here(ObjectKind::Ingress, None, Optional),
         here(ObjectKind::NetworkPolicy, None, Optional),
@@ -81,6 +82,7 @@ pub(super) fn watch_specs(settings: &KubernetesState, namespace: &str) -> Vec<Wa
         ApplicationNamespaces::All => applications(None, Required),
         ApplicationNamespaces::Listed(names) => {
             applications(Some(namespace), Required);
+            // The control plane's is watched already, and a second watch would give every object twice.
             for name in names.iter().filter(|name| *name != namespace) {
                 applications(Some(name), OneOfSeveral);
             }

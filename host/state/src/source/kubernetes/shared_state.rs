@@ -97,6 +97,7 @@ impl SharedState {
         inner.certificate_end = certificate_end;
         let failure = inner.client_failure.take();
         drop(inner);
+        // Otherwise nothing that a load reports has changed.
         if failure.is_some() {
             self.notify();
         }
@@ -201,6 +202,7 @@ impl SharedState {
             }
             WatchState::Stale(failure) => Some(failure.error("what is known stays, and may be old: ")),
         };
+        // Before the first client, `missing` says why there is none.
         let former = inner.client.as_ref().and(inner.client_failure.as_ref());
         let former = former.map(|failure| failure.error("the client that was made before stays: "));
         former.into_iter().chain(inner.stores.iter().filter_map(of)).collect()
@@ -253,6 +255,7 @@ impl StatusUpdate {
             Self::Removed(name) => statuses.contains_key(&name) && Arc::make_mut(statuses).remove(&name).is_some(),
             Self::Listed => {
                 let before = statuses.len();
+                // Several watches fill the map, and a list says nothing about the namespaces of the others.
                 let of_watch =
                     |name: &ObjectName| store.spec.namespace.as_ref().is_none_or(|one| *one == name.namespace);
                 Arc::make_mut(statuses).retain(|name, _| !of_watch(name) || store.contains(name));

@@ -82,6 +82,7 @@ async fn watch_all(shared: &Arc<SharedState>, settings: &KubernetesState) {
             let mut made_at = Instant::now();
             loop {
                 let needed = async {
+                    // `Notify` keeps a failure that comes meanwhile: the wait bounds the rate and loses none.
                     sleep_until(made_at + CLIENT_INTERVAL).await;
                     tokio::select! {
                         () = shared.client_failed() => {}
@@ -185,6 +186,7 @@ impl Failures {
             self.backoff.reset();
             self.expired_before = false;
         }
+        // Kubernetes forgets old versions regularly (410), so a watch that worked until then goes on at once.
         let wait = match was_stable && is_expired {
             true => Duration::ZERO,
             false => next_backoff(&mut self.backoff),

@@ -46,6 +46,7 @@ impl ClusterWriter {
         let groups = writes.chunk_by(alike);
         for group in groups.flat_map(|group| group.chunks(MAX_CONCURRENT_WRITES)) {
             let results = join_all(group.iter().map(|write| self.write(write))).await;
+            // The whole group was sent, so each write that succeeded has to be known for the undo.
             for (write, result) in group.iter().zip(results) {
                 match result {
                     Ok((stored, undo)) => {
@@ -145,7 +146,9 @@ impl ClusterWriter {
         for _ in 0..MAX_ATTEMPTS {
             let found = self.read(key).await?;
             let is_it = found.version == *expected_version;
+            // Only what controllers write differs then, which is no conflict for the caller.
             let is_as_it_was = object_version(before) == *expected_version && is_same(&found.object, before);
+            // An attempt without an answer, or Argo CD's controller, has made the change.
             if is_equivalent(&found.object, after) && (last.is_some() || !is_it) {
                 return Ok((Some(found), Some(Undo::PutBack(before.clone(), after.clone()))));
             }
@@ -233,6 +236,7 @@ impl ClusterWriter {
     async fn change_back(&self, key: &ObjectKey, before: &Value, after: &Value) -> Result<(), Error> {
         let found = self.read(key).await?;
         let mut after = after.clone();
+        // `change` refuses a base that is not of the expected version.
         set_version(&mut after, &found.version);
         if !is_same(&found.object, &after) {
             return Err(Error::conflict(key, "of this batch", found.version.as_str()));
@@ -244,6 +248,7 @@ impl ClusterWriter {
         let mut object = before.clone();
         strip_server_metadata(&mut object);
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            // The API server gives a new object its own.
             for name in ["uid", "creationTimestamp", "generation", "deletionTimestamp"] {
                 metadata.remove(name);
             }

@@ -29,6 +29,7 @@ impl FolderWriter {
             let key = write.key().clone();
             move |error: Error| BatchError::nothing_written(key, error)
         };
+        // Before the files are read: versions that are compared without the lock could be outdated.
         let _lock = self.lock().map_err(about(first))?;
         let mut plan = Plan {
             found: self.index(writes).map_err(about(first))?,
@@ -104,6 +105,7 @@ impl FolderWriter {
 
     fn plan_create(&self, key: &ObjectKey, object: &Value, plan: &mut Plan) -> Result<(), Error> {
         let path = self.new_file(key);
+        // The file of this name may hold something else, which a creation must not replace.
         if plan.found.contains_key(key) || path.exists() || plan.changes.contains_key(&path) {
             return Err(Error::AlreadyExists(key.clone()));
         }
@@ -135,6 +137,7 @@ impl FolderWriter {
         let Some(change) = plan.changes.get(&here.path) else {
             return Ok(here);
         };
+        // Earlier writes of the batch may have moved the object within its file.
         let text: Arc<str> = change.new.as_deref().unwrap_or_default().into();
         let mut all = Vec::new();
         self.objects(key.kind, &here.path, &text, &mut all);

@@ -116,9 +116,11 @@ impl FolderWriter {
         }
         let put = self.put_all(changes, prepared);
         if put.is_err() && is_batch {
+            // The files that were replaced are put back, and a recovery would complete the batch all the same.
             journal::finish(&self.root).map_err(failed)?;
         }
         put?;
+        // A rename is durable once its folder is synced, and until then the journal has to stay.
         for folder in folders {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
             synced.map_err(io(folder)).map_err(about(first))?;
@@ -160,6 +162,7 @@ pub(super) fn hidden_file(folder: &Path) -> std::io::Result<NamedTempFile> {
 pub(super) fn prepare(folder: &Path, path: &Path, text: &str) -> std::io::Result<NamedTempFile> {
     let mut file = hidden_file(folder)?;
     if let Ok(metadata) = fs::metadata(path) {
+        // A temporary file has mode 0600, with which other users who read the folder would lose the object.
         file.as_file().set_permissions(metadata.permissions())?;
     }
     file.write_all(text.as_bytes())?;
