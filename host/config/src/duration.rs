@@ -43,6 +43,7 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
         let (part, after) = part(rest)?;
         total = total
             .checked_add(part)
+            // Go's bound: a signed 64-bit number of nanoseconds.
             .filter(|total| *total <= i64::MAX as u128)
             .ok_or(Error::TooLong)?;
         rest = after;

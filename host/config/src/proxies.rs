@@ -63,6 +63,7 @@ impl TrustedProxies {
     /// Whether the address belongs to a trusted proxy. An IPv4 address in the form of IPv6 counts
     /// as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
+        // A socket for IPv6 and IPv4 gives IPv4 peers as mapped addresses, and networks are never mapped.
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
     }

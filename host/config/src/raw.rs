@@ -355,6 +355,7 @@ impl<'a> SettingsValidator<'a> {
         let listen = self.address("listen", &raw.listen);
         let admin = raw.admin.listen.as_deref().unwrap_or("127.0.0.1:8081");
         let admin_listen = self.address("admin.listen", admin);
+        // With port 0, each listener gets a port that is free.
         if listen == admin_listen && listen.port() != 0 {
             self.error("admin.listen", &format!("`{admin}` is the public listener's address"));
         }
@@ -469,6 +470,7 @@ impl<'a> SettingsValidator<'a> {
     fn address(&mut self, key: &str, text: &str) -> SocketAddr {
         text.parse().unwrap_or_else(|_| {
             self.error(key, &format!("`{text}` is not an address such as `127.0.0.1:8080`"));
+            // Only a stand-in: an error refuses all settings.
             SocketAddr::from(([127, 0, 0, 1], 0))
         })
     }

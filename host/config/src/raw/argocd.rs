@@ -104,6 +104,7 @@ fn address(text: &str) -> Result<(Url, Option<String>), &'static str> {
     if path.is_empty() {
         return Ok((url, None));
     }
+    // SECURITY: escapes would be a second spelling of the root path, which is compared as text.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
     let mut segments = path.split('/').skip(1);
     if !segments.all(|segment| !segment.is_empty() && segment.bytes().all(is_plain)) {

@@ -210,6 +210,7 @@ pub(super) fn issuers(
     for (index, entry) in jwt.into_iter().enumerate() {
         let key = format!("{section}.jwt[{index}]");
         let url = &entry.issuer.url;
+        // Kubernetes' rule: the `iss` of a token selects the issuer, so it must select one.
         if !urls.insert(url.clone()) {
             findings.error_in(&format!("{key}.issuer.url"), format_args!("`{url}` is listed twice"));
         }

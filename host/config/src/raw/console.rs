@@ -150,6 +150,7 @@ impl RawClient {
         let name = self.name.or(host).unwrap_or_default();
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let is_segment = !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.bytes().all(is_plain);
+        // The name is a segment of the callback's path, and browsers remove `.` and `..` there.
         if !is_segment || name.starts_with('.') || name == "argocd" {
             let message = format!(
                 "`{name}` is not 1 to {MAX_NAME_BYTES} letters, digits, `-`, `_` and `.`, or is `argocd`, which is taken"

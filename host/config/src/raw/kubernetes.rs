@@ -141,6 +141,7 @@ impl RawMembership {
             issuer: self.issuer,
             oidc_group: self.oidc_group,
             kind,
+            // GitLab compares paths in lower case, and so the user directory has them.
             path: path.to_lowercase(),
             id: self.id,
             role: self.role,
@@ -214,6 +215,7 @@ impl RawAuditExport {
         let url = Url::parse(text.expose_secret()).ok();
         let url = url.filter(|url| is_protected(url) && url.username().is_empty() && url.fragment().is_none());
         let Some(url) = url else {
+            // SECURITY: the text is not repeated, because the path of the URL may have a secret.
             let message = "`kubernetes.audit.export.webhook.url` is not an https URL without user and fragment (http only for loopback)";
             let hint = "such as `https://siem.example.com/ocsf`; a user and password belong into `tokenFile`";
             validator.refuse("kubernetes.audit.export.webhook.url", message, hint);
@@ -346,6 +348,7 @@ impl RawAuthorizer {
         let Some(url) = parsed else {
             let message = format!("`{url}` is not an https URL without user, query and fragment");
             validator.error_in("kubernetes.authorizer.remote.url", message);
+            // Only a stand-in: the error refuses all settings.
             return Authorizer::Embedded;
         };
         let key = "kubernetes.authorizer.remote.streamLifetime";

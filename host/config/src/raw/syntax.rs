@@ -20,6 +20,7 @@ const SIMILAR: f64 = 0.8;
 ///
 /// - `text`: the whole file.
 pub(super) fn finding(file: &str, text: &str, error: &Error) -> Diagnostic {
+    // SECURITY: a snippet quotes lines of the file, which may hold secrets.
     let error = error.without_snippet();
     let mut location = Location::new(file, 0);
     if let Some(at) = error.location() {
@@ -60,6 +61,7 @@ pub(super) fn finding(file: &str, text: &str, error: &Error) -> Diagnostic {
             "keep one of them, with the keys of both".to_owned(),
         ),
         Error::SerdeUnknownField { field, expected, .. } => {
+            // A former name is accepted with a warning, and nobody should write it anew.
             let is_current = |key: &&str| *key != connectors::FORMER_NAME;
             let expected: Vec<&str> = expected.iter().copied().filter(is_current).collect();
             let message = format!("unknown field `{field}`, expected one of {}", expected.join(", "));

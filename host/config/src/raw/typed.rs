@@ -88,6 +88,7 @@ fn blank_value(lines: &mut [String], at: Position) -> bool {
         Some(quote @ ('"' | '\'')) => value.get(1..).and_then(|rest| rest.find(quote)).map(|end| end + 2),
         Some('[') => value.find(']').map(|end| end + 1),
         Some('{') => value.find('}').map(|end| end + 1),
+        // These may go on over several lines, so only the whole section can be blanked.
         Some('|' | '>' | '&' | '*' | '!') | None => None,
         Some(_) => Some(value.find([',', '}', ']', '#']).unwrap_or(value.len())),
     };

@@ -34,6 +34,7 @@ impl KubernetesApi {
     pub fn of_pod() -> Option<Self> {
         let host = variable("KUBERNETES_SERVICE_HOST")?;
         let port = variable("KUBERNETES_SERVICE_PORT")?;
+        // As in client-go (`net.JoinHostPort`): an IPv6 address needs brackets in a URL.
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         Some(Self {
             server: format!("https://{host}:{port}"),
@@ -46,6 +47,7 @@ impl KubernetesApi {
 fn eks() -> Option<EksPodIdentity> {
     let url = variable("AWS_CONTAINER_CREDENTIALS_FULL_URI")?;
     let token_file = PathBuf::from(variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")?);
+    // SECURITY: the pod's token goes to this URL without TLS, so only the agent's own addresses are accepted.
     let known = EKS_AGENT_URLS.iter().any(|agent| url.starts_with(agent));
     known.then_some(EksPodIdentity { url, token_file })
 }
