@@ -290,6 +290,7 @@ impl<'p> Collector<'p> {
     fn shared_servers(&mut self) -> Vec<Cluster> {
         let mut ambiguous = Vec::new();
         let clusters = &self.found_clusters;
+        // They are sorted by server, so Secrets of one server are neighbors.
         for ((first, at), (second, location)) in clusters.iter().zip(clusters.iter().skip(1)) {
             if first.server == second.server {
                 let server = &first.server;
@@ -377,6 +378,7 @@ impl<'p> Collector<'p> {
             config.or_insert_with(|| Arc::clone(in_cluster));
         }
         self.resources.agents = self.agents.finish(&self.resources.clusters, &mut self.findings);
+        // Equal agents keep their pointer, so that the next snapshot reuses what was built of them.
         for (name, agent) in &mut self.resources.agents {
             if let Some(before) = memo.agents.get(name).filter(|before| *before == agent) {
                 *agent = Arc::clone(before);

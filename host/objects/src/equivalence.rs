@@ -49,6 +49,7 @@ impl EquivalenceRules {
             (Value::Array(a), Value::Array(b)) => {
                 a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.values("", a, b))
             }
+            // Go writes the number 1.0 as `1`.
             (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
             // Without a key it is an item of a list. A zero there is an item, and not an absent one.
             (a, b) => a == b || (!key.is_empty() && self.is_zero_value(key, a) && self.is_zero_value(key, b)),

@@ -62,6 +62,7 @@ impl UserDirectory {
         let by_name = people.iter().map(numbered).collect();
         let mut by_id: BTreeMap<i64, Person> = BTreeMap::new();
         for person in people {
+            // Duplicates refuse a load, but such a directory still narrows the one in force: there, a block wins.
             let before = by_id.get(&person.user.id).map(|person| person.state);
             let state = match before {
                 Some(PersonState::Blocked) => PersonState::Blocked,

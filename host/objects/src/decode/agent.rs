@@ -129,6 +129,7 @@ impl DecodedAgent {
             fields.error("`spec` is missing");
         }
         let binding = spec.as_ref().and_then(binding);
+        // Only mistakes outside of the configuration so far: those in it close the sharing, and the binding stays.
         let binding = binding.filter(|_| mistakes.borrow().is_empty());
         let configured = spec.filter(|spec| spec.node("config").is_some());
         let configuration = configured.as_ref().map_or_else(Configuration::none, |spec| {
@@ -171,6 +172,7 @@ impl ConfigurationFile {
             }
         };
         let mistakes = mistakes.take();
+        // The text may have problems although its document could be read.
         let broken = mistakes.iter().any(Diagnostic::is_error);
         let file = Self {
             name: name.to_owned(),
@@ -360,6 +362,7 @@ fn user_access(fields: &Fields<'_>) -> Option<UserAccess> {
     fields.reject_unknown_keys(&["access_as", "projects", "groups"]);
     let access_as = one_of(fields, "access_as", &["agent", "user", "mapped"]);
     let mut keys = fields.entries().iter().map(|entry| &*entry.key);
+    // By the keys: lists that are empty share with nobody, and must not leave the decision to the claim.
     let has_list = keys.any(|key| matches!(key, "projects" | "groups"));
     let access_mode = match access_as {
         Some("agent") => Some(AccessMode::Agent),

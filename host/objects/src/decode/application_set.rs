@@ -21,6 +21,7 @@ pub(super) fn application_set(object: &Object<'_>) -> Option<Value> {
     }
     let mut set = to_json(object.fields.node);
     let members = set.as_object_mut()?;
+    // Items of a typed list (`ApplicationSetList`) have neither.
     members.insert("apiVersion".to_owned(), "argoproj.io/v1alpha1".into());
     members.insert("kind".to_owned(), "ApplicationSet".into());
     let metadata = members.get_mut("metadata")?.as_object_mut()?;

@@ -102,6 +102,7 @@ pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) ->
         (false, _) => ClusterAuth::Unusable {
             reason: mistakes.join("; "),
         },
+        // Argo CD uses the account of its pods there, and the gateway that of its own.
         (true, ClusterAuth::Anonymous) if cluster.server == IN_CLUSTER_SERVER => ClusterAuth::InCluster,
         (true, auth) => auth,
     };

@@ -43,6 +43,7 @@ fn host(service: &str, namespace: &str) -> Option<String> {
     let (name, port) = match service.split_once(':') {
         None => (service, None),
         Some((name, port)) => {
+            // `parse` alone would accept `+80`.
             let digits = port.bytes().all(|byte| byte.is_ascii_digit());
             (name, Some(port.parse::<NonZeroU16>().ok().filter(|_| digits)?))
         }

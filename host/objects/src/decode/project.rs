@@ -66,6 +66,7 @@ pub(super) fn application(object: &Object<'_>) -> Option<Application> {
     let metadata = object.fields.node("metadata");
     Some(Application {
         name: object.name.clone(),
+        // Argo CD: without a project, an Application is in `default`.
         project: project.unwrap_or_else(|| "default".to_owned()),
         destination: target.unwrap_or_default(),
         repositories: repositories(&spec),
@@ -179,6 +180,7 @@ fn resources(spec: &Fields<'_>) -> ResourceRules {
     ResourceRules {
         cluster_allowed: list("clusterResourceWhitelist"),
         cluster_denied: list("clusterResourceBlacklist"),
+        // Argo CD: without the list every kind is permitted, with an empty one none.
         namespaced_allowed: spec.node(namespaced_allowed).map(|_| list(namespaced_allowed)),
         namespaced_denied: list("namespaceResourceBlacklist"),
     }

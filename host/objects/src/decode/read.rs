@@ -293,6 +293,7 @@ impl<'n> ObjectDecoder<'n> {
             tracing::debug!(kind = kind.as_str(), namespace = %object.name.namespace, %location, "object of another namespace");
             return;
         }
+        // Findings of the document come before those of its objects, as in the text.
         self.flush();
         if let Some(defect) = defect {
             object.fields.error(defect);

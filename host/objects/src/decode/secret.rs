@@ -33,6 +33,7 @@ pub(super) fn secret(object: &Object<'_>) -> (Secret, usize) {
             }
         }
     }
+    // As the API server merges them: `stringData` wins.
     for (key, text) in object.fields.text_map("stringData") {
         values.insert(key, SecretString::from(text.value.as_ref()));
     }

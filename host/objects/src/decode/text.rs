@@ -56,7 +56,9 @@ fn add_versions(items: &mut [DecodedItem], text: &str) {
         let ObjectContent::ApplicationSet(set) = &mut decoded.content else {
             continue;
         };
+        // The same digest that a write to the folder compares, see `FolderWriter`.
         let version = version.get_or_insert_with(|| version_of(text.as_bytes()));
+        // The items were decoded just above, so nobody else has the pointer.
         let metadata = Arc::get_mut(set).and_then(|set| set.get_mut("metadata"));
         if let Some(metadata) = metadata.and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".to_owned(), version.as_str().into());

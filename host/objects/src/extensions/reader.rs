@@ -134,6 +134,7 @@ impl<'a> Setting<'a> {
         };
         let settings: Vec<Self> = items.iter().map(|node| Self { node, ..found }).collect();
         for item in &settings {
+            // Go decodes null in a list as an item without any field.
             if item.node.entries().is_none() && !item.node.is_null() {
                 item.must_be(ErrorClass::DecodeError, &format!("each of `{key}`"), "a mapping");
             }

@@ -44,6 +44,7 @@ pub(super) fn services(backend: Setting<'_>, name: &str) -> Vec<ServiceSpec> {
     let several = items.len() > 1;
     let services = items.into_iter().filter_map(|setting| service(setting, several));
     let services: Vec<ServiceSpec> = services.collect();
+    // A single service serves every cluster, so what it claims does not matter.
     if several {
         duplicates(backend.reader, &services);
     }
@@ -86,6 +87,7 @@ fn url(setting: Setting<'_>, text: &str) -> Option<Url> {
             Compatibility::Argocd => Url::parse(super::UNREACHABLE).ok(),
         };
     };
+    // With the compatibility of Argo CD the URL is used all the same, and must not send them.
     if !url.username().is_empty() || url.password().is_some() {
         let hint = "use `headers` with an Authorization value from a Secret";
         setting.refuse_with(InvalidSetting, "`url` contains a user or password", hint);

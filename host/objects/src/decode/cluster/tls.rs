@@ -40,6 +40,7 @@ pub(super) fn tls(config: &RawObject<'_>) -> Tls {
     }
     let chain = certificates(&object, "certData");
     let key = key(&object);
+    // By what is written: a value that cannot be read has a mistake of its kind already.
     if object.is_set("certData") != object.is_set("keyData") {
         object.mistake("`tlsClientConfig.certData` needs `keyData`, and the other way around");
     }

@@ -17,6 +17,7 @@ const EKS_ROLE: &str = r#""provider": {"name": "aws-eks", "config": {"region": "
 pub(super) fn aws(config: &RawObject<'_>) -> bool {
     let known = ["clusterName", "roleARN", "profile"];
     let Some(object) = config.child("awsAuthConfig", &known) else {
+        // With a wrong type, which is reported, it is still one of several ways of authentication.
         return config.raw("awsAuthConfig").is_some();
     };
     if object.is_set("profile") {
