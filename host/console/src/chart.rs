@@ -35,6 +35,7 @@ impl History {
     pub(crate) fn new(points: impl Iterator<Item = (Timestamp, bool)>, now: Timestamp) -> Self {
         let mut counts = [(0_usize, 0_usize); BARS];
         for (at, is_refused) in points {
+            // A replica whose clock is ahead has requests of the future: they count as those of now.
             let age = now.duration_since(at).as_secs().max(0) / BAR.as_secs().max(1);
             let Ok(age) = usize::try_from(age) else { continue };
             let Some(count) = BARS
@@ -131,6 +132,7 @@ impl Stages {
             Stage {
                 name,
                 text: microseconds(*time),
+                // Leaves room for the least width, so that no bar is outside of the drawing.
                 x: x.min(996),
                 width: (time.saturating_mul(1_000) / total).max(4),
                 y: index.saturating_mul(STEP),

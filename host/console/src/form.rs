@@ -15,6 +15,7 @@ pub(crate) struct Fields(Vec<(String, String)>);
 impl Fields {
     /// `None` if there are more than [`MAX_FIELDS`].
     pub(crate) fn read(encoded: &[u8]) -> Option<Self> {
+        // Counted before the first field is copied.
         if form_urlencoded::parse(encoded).nth(MAX_FIELDS).is_some() {
             return None;
         }

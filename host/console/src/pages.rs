@@ -85,6 +85,7 @@ pub(crate) async fn answer(request: Request<Bytes>, api: &dyn Ask) -> Response<B
     let me: Me = match ask::get(api, "/api/v1/me").await {
         Ok(me) => me,
         Err(refusal) if refusal.status == StatusCode::UNAUTHORIZED => return to_sign_in(&head),
+        // Every page shows who is signed in, also one about a refusal.
         Err(refusal) => return plain(StatusCode::SERVICE_UNAVAILABLE, &refusal.message.to_string()),
     };
     let view = View {
@@ -113,6 +114,7 @@ impl View<'_> {
             Route::Project(name) if posts => self.edit_project(&name).await,
             Route::NewApplicationSet if posts => self.edit_set(None).await,
             Route::ApplicationSet { namespace, name } if posts => self.edit_set(Some((&namespace, &name))).await,
+            // A form that no page has must not be answered as if its page had been read.
             _ if posts => Err(Stop::NotFound),
             Route::Overview => self.overview().await,
             Route::Clusters => self.clusters().await,
@@ -276,6 +278,7 @@ fn download(content_type: &'static str, name: &'static str, content: String) -> 
 /// Sends the browser elsewhere by `GET`.
 fn redirect(to: &str) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
+    // 303 (RFC 9110, section 15.4.4): a reload of the next page does not send the form again.
     *response.status_mut() = StatusCode::SEE_OTHER;
     let to = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static(HOME));
     response.headers_mut().insert(LOCATION, to);

@@ -43,6 +43,7 @@ impl Route {
     /// `None` if there is no such page.
     pub(crate) fn find(path: &str) -> Option<Self> {
         let tail = path.strip_prefix("/console").unwrap_or_default();
+        // Decoded after the split, so that an encoded slash stays within its segment.
         let decoded = |name: &str| {
             let name = percent_decode_str(name).decode_utf8().ok()?.into_owned();
             Some(name).filter(|name| !name.is_empty())

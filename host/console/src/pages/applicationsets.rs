@@ -231,6 +231,7 @@ impl View<'_> {
     /// - `name`: namespace and name; `None` for a set that does not exist yet.
     pub(super) async fn edit_set(&self, name: Option<(&str, &str)>) -> Answer {
         let mut edit = Edit {
+            // Browsers send the line breaks of a text area as CRLF (HTML standard).
             text: self.form.raw("text").replace("\r\n", "\n"),
             deletions: self.form.text("deletions").to_owned(),
             ..Edit::default()
@@ -250,6 +251,7 @@ impl View<'_> {
                 let stored = ask::send_yaml::<Value>(self.api, method, &query().at(&target), &edit.text).await;
                 match stored {
                     Ok(stored) => {
+                        // A new set has its name in the text, and perhaps no namespace.
                         let text = |pointer: &str| stored.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
                         let path = set_path(text("/metadata/namespace"), text("/metadata/name"));
                         return Ok(redirect(&format!("{path}?saved=1")));
@@ -304,6 +306,7 @@ impl View<'_> {
         let query = Query::new().with("appsetNamespace", namespace);
         let stored: Value = ask::get(self.api, &query.at(&format!("{API}/{}", encode(name)))).await?;
         let metadata = |key: &str| stored.pointer(&format!("/metadata/{key}")).cloned();
+        // With the version, so that saving is a conflict if the set has changed since.
         let kept = [
             "name",
             "namespace",

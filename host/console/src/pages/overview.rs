@@ -32,6 +32,7 @@ struct OverviewPage<'a> {
 
 impl View<'_> {
     pub(super) async fn overview(&self) -> Answer {
+        // The settings may leave either part off, and the page does without it then.
         let agents = ask::get::<Items<Agent>>(self.api, "/api/v1/agents").await.ok();
         let sessions = ask::get::<Items<Value>>(self.api, "/api/v1/sessions?limit=1000")
             .await

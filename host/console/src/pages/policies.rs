@@ -292,6 +292,7 @@ impl View<'_> {
     /// Runs the cases, or asks what would be decided.
     pub(super) async fn try_policy(&self, front: &str) -> Answer {
         let form = &self.form;
+        // Browsers send the line breaks of a text area as CRLF (HTML standard).
         let text = |name| form.all(name).next().map(|text: &str| text.replace("\r\n", "\n"));
         let mut typed = Typed {
             decision: form.shown("decision"),

@@ -325,6 +325,7 @@ impl View<'_> {
             .unwrap_or((self.form.text("op"), ""));
         let index: usize = index.parse().unwrap_or(usize::MAX);
         let count = edit.entries.len();
+        // Before empty rows are removed, because the buttons number the rows as they were sent.
         match operation {
             "up" if (1..count).contains(&index) => edit.entries.swap(index, index.saturating_sub(1)),
             "down" if index.saturating_add(1) < count => edit.entries.swap(index, index.saturating_add(1)),
@@ -367,6 +368,7 @@ impl View<'_> {
     /// The rows of the form, in order.
     fn typed_entries(&self) -> Vec<Entry> {
         let form = &self.form;
+        // Browsers send empty fields too, and all in the order of the page, so the lists run in step.
         let rows = form.all("server").zip(form.all("namespace")).zip(form.all("account"));
         rows.map(|((server, namespace), account)| Entry {
             server: server.trim().to_owned(),

@@ -102,6 +102,7 @@ impl View<'_> {
             return Err(Refusal::of_form(message.to_owned()).into());
         }
         let mut next = None::<String>;
+        // All are listed before one ends: after the login of this browser, nothing can be listed.
         let mut ids = Vec::new();
         loop {
             let query = Query::new()
