@@ -189,7 +189,6 @@ impl View<'_> {
         response
     }
 
-    /// The title and the advice of a refusal.
     fn advice(&self, refusal: &Refusal) -> (&'static str, String) {
         let contact = match &self.frame.me.contact {
             Some(contact) => format!("Whom to ask: {contact}"),
@@ -209,7 +208,6 @@ impl View<'_> {
         }
     }
 
-    /// Renders a page.
     fn page(&self, page: &impl Template) -> Answer {
         Ok(html(page.render()?))
     }

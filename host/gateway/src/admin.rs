@@ -281,7 +281,6 @@ impl AdminState {
         (!missing.is_empty()).then(|| format!("required plugins are missing: {}", missing.join(", ")))
     }
 
-    /// The state of this replica.
     fn report(&self) -> SystemReport {
         let not_ready = self.why_not_ready();
         let configuration = self.configuration();

@@ -60,7 +60,6 @@ enum Isolation<'a> {
     AdmitsOthers(Vec<&'a NetworkPolicy>),
 }
 
-/// What is known of argocd-server.
 struct ArgocdServer<'a> {
     services: Vec<&'a Service>,
     /// Labels that its pods have.

@@ -48,7 +48,6 @@ pub struct Loader {
     metrics: Arc<Metrics>,
     /// Outlives every snapshot.
     credentials: Arc<CredentialCache>,
-    /// The agents that are connected.
     agents: Arc<Connections>,
     clock: Clock,
     /// The findings last logged for each part, so that many reloads log them once.

@@ -29,7 +29,6 @@ const TOLD_BYTES: usize = 1_024;
 
 const DECISION_ID: HeaderName = HeaderName::from_static("tollgate-decision-id");
 
-/// A request, and the front that serves it.
 struct RoutedRequest {
     /// What the request is for, and who answers it. `None` if no front has it.
     found: Option<(FrontTarget, Answerer)>,
@@ -131,7 +130,6 @@ fn refuse(denial: &Denial, mut record: OpenRecord, format: ErrorFormat) -> Respo
     error_format::response(denial, decision, format)
 }
 
-/// Sets the header that names the decision a response belongs to.
 fn set_decision_header(response: &mut Response<Body>, decision: Uuid) {
     let mut text = Uuid::encode_buffer();
     if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {

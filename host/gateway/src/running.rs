@@ -561,7 +561,6 @@ async fn open_store(config: &Config, metrics: &Metrics, admin: &AdminListener) -
     Ok(Some(Arc::new(store)))
 }
 
-/// The store and the sessions in it.
 struct Sessions {
     store: Arc<Store>,
     registry: Arc<SessionRegistry>,
@@ -686,7 +685,6 @@ async fn bind_tokens(services: &AccessServices, snapshot: &Snapshot) -> Result<(
     Ok(())
 }
 
-/// The export of audit events, if the settings have one.
 fn audit_export(
     config: &Config,
     services: Option<&Arc<AccessServices>>,
@@ -864,7 +862,6 @@ fn signer(settings: &tollgate_config::Extensions) -> anyhow::Result<SigningKeys>
     SigningKeys::follow("extensions.assertion.key", path, issuer).map_err(anyhow::Error::msg)
 }
 
-/// How many requests a person may have at once.
 fn requests_per_person(config: &Config) -> LimitSpec {
     let concurrency = u32::try_from(config.limits.requests_per_person).ok();
     LimitSpec {

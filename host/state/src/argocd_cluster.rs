@@ -52,7 +52,6 @@ pub struct ComponentPod {
     pub authorities: Option<String>,
 }
 
-/// A key of a ConfigMap.
 struct ConfigMapKey {
     config_map: String,
     key: String,

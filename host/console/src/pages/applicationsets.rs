@@ -12,7 +12,6 @@ use crate::form::{Fields, Query};
 use crate::frame::Frame;
 use crate::text::{Text, encode};
 
-/// Where the API is.
 const API: &str = "/api/v1/applicationsets";
 /// Sets of one page.
 const ROWS: &str = "100";
@@ -306,7 +305,7 @@ impl View<'_> {
         let query = Query::new().with("appsetNamespace", namespace);
         let stored: Value = ask::get(self.api, &query.at(&format!("{API}/{}", encode(name)))).await?;
         let metadata = |key: &str| stored.pointer(&format!("/metadata/{key}")).cloned();
-        // With the version, so that saving is a conflict if the set has changed since.
+        // `PUT` demands the version, by which it finds a change that somebody made meanwhile.
         let kept = [
             "name",
             "namespace",

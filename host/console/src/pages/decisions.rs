@@ -129,7 +129,6 @@ struct Impersonated {
     groups: Vec<Text>,
 }
 
-/// A permission that was checked.
 #[derive(Clone, Debug, Deserialize)]
 struct Check {
     resource: Text,

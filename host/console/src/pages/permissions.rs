@@ -9,7 +9,6 @@ use crate::form::{Fields, Query};
 use crate::frame::Frame;
 use crate::text::Text;
 
-/// What the API says about a question.
 #[derive(Debug, Deserialize)]
 struct Explanation {
     user: Text,
@@ -50,7 +49,6 @@ struct NearMiss {
     rule: Rule,
 }
 
-/// Who may do something.
 #[derive(Debug, Deserialize)]
 struct WhoCan {
     #[serde(default)]
@@ -71,7 +69,6 @@ struct Holder {
     rule: Option<Rule>,
 }
 
-/// Somebody who was seen lately.
 #[derive(Debug, Deserialize)]
 struct Seen {
     username: Text,

@@ -14,7 +14,6 @@ use crate::form::Query;
 use crate::frame::Frame;
 use crate::text::{Text, encode};
 
-/// Where the API is.
 const API: &str = "/api/v1/policies";
 /// Longest file that is shown, in bytes, so that a page stays small.
 const SHOWN: usize = 48 * 1024;
@@ -196,7 +195,6 @@ fn pretty(value: Option<&Value>) -> Text {
     Text::from(text.unwrap_or_default())
 }
 
-/// What was typed.
 #[derive(Default)]
 struct Typed {
     decision: Text,

@@ -17,7 +17,6 @@ use crate::form::{Fields, Query};
 use crate::frame::Frame;
 use crate::text::{Text, encode};
 
-/// Where the API is.
 const API: &str = "/api/v1/tollgate/projects";
 
 /// An entry of `destinationServiceAccounts`, as it is typed.

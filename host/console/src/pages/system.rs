@@ -9,7 +9,6 @@ use crate::finding::Finding;
 use crate::frame::Frame;
 use crate::text::Text;
 
-/// What the API reports.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {

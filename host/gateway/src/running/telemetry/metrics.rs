@@ -33,7 +33,6 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Why metrics did not reach the collector.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    /// The registry could not be read.
     #[error("the metrics cannot be read")]
     Metrics(#[from] otlp::Error),
     /// No connection, or no answer in time.
@@ -45,7 +44,6 @@ enum Error {
     /// The answer is no message of OTLP.
     #[error("the collector's answer is not OTLP, or longer than {MAX_ANSWER_BYTES} bytes")]
     Answer,
-    /// The collector did not take all of it.
     #[error("the collector rejected {points} data points: {message:?}")]
     Rejected { points: i64, message: String },
 }

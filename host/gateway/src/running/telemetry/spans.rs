@@ -22,7 +22,6 @@ pub(super) struct BoundedProcessor {
     counts: Counts,
 }
 
-/// What became of spans.
 #[derive(Clone, Debug)]
 struct Counts {
     waiting: Arc<AtomicUsize>,
