@@ -144,6 +144,7 @@ impl View<'_> {
 
     fn choose_theme(&self) -> Response<Bytes> {
         let theme = Theme::parse(self.form.text("theme"));
+        // SECURITY: the field could name another site.
         let mut response = redirect(local_path(self.form.text("return")));
         let cookie = format!(
             "{THEME_COOKIE}={}; Path=/console; Max-Age=31536000; HttpOnly; SameSite=Lax",

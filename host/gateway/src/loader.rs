@@ -288,6 +288,7 @@ impl Loader {
     /// every finding, including those of a part that stays as it was.
     pub fn reload(&self, current: &CurrentSnapshot, part: ConfigPart) -> Vec<Diagnostic> {
         let begun = Instant::now();
+        // Reloads come one after the other (`reload_on`), so nothing is published in between.
         let old = current.load_full();
         let mut findings = Vec::new();
         let old_state = StateParts::of(&old);
@@ -311,6 +312,7 @@ impl Loader {
                 }
                 if let (Some(applications), Some(rules)) = (&mut parts.policies.applications, &bundles.rules) {
                     let resources = &old_state.resources;
+                    // What is refused here keeps the other bundles out as well: a part applies whole.
                     *applications = self.applications(resources, rules, Some(applications), &mut findings)?;
                 }
                 parts.policies.bundles = Arc::new(bundles);
@@ -375,6 +377,7 @@ impl Loader {
         if was_narrowed.is_some_and(|narrower| Arc::ptr_eq(&narrower.policies.resources, &refused.resources)) {
             return None;
         }
+        // Its findings are reported already, or follow from those that are.
         let (parts, _) = self.parts_from(old, &refused.resources, &mut Vec::new());
         let narrower = self.snapshot(generation, begun, refused, parts);
         // The mistakes are in objects that decide nothing, so there is nothing to take away.
@@ -404,6 +407,7 @@ impl Loader {
     fn narrowed(&self, mut snapshot: Snapshot, narrower: Option<&Snapshot>) -> Snapshot {
         let Some(narrower) = narrower else { return snapshot };
         let state = StateParts::of(narrower);
+        // Anew, because policies or plugins may be other ones than when the load was refused.
         let (parts, _) = self.parts_from(&snapshot, &state.resources, &mut Vec::new());
         let narrower = self.snapshot(snapshot.generation, snapshot.begun, state, parts);
         // Compiling it succeeded before, so it succeeds again.
@@ -448,6 +452,7 @@ impl Loader {
         let configurations = agents.into_iter().flat_map(|agents| agents.configurations());
         self.metrics.identity.configurations(configurations);
         let mut found = Vec::new();
+        // What was not built anew has been logged before.
         if !Arc::ptr_eq(&old.clusters, &next.clusters) {
             found.extend(next.clusters.findings());
         }
@@ -536,6 +541,7 @@ impl Loader {
             };
             if let Some(loaded) = loaded {
                 let bundle = take(loaded, findings);
+                // The next bundle is loaded all the same, so that one load reports every mistake.
                 is_whole &= bundle.is_some();
                 bundles
                     .bundles

@@ -308,6 +308,7 @@ impl RunningGateway {
             current: Arc::clone(&current),
             open: Arc::clone(&open_exchanges),
             persons: Limiter::new(&per_person),
+            // Apart from `persons`, where what a page asks counts: the pages must not take those places.
             pages: Limiter::new(&per_person),
             components: Limiter::new(&LimitSpec::default()),
             blocking: BlockingWork::default(),
@@ -469,6 +470,7 @@ impl RunningGateway {
     /// The server ended with an error.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.stop.disarm().cancel();
+        // In the store, replicas find who serves an agent: this one must not be found while it drains.
         let leave = async {
             if let (Some(store), Some(_)) = (&self.store, self.peer_address)
                 && timeout(FLUSH, agents::leave(store, &self.agents)).await.is_err()
@@ -612,6 +614,7 @@ fn awaited(admin: &AdminListener, error: &store::Error) -> bool {
 /// Waits until the objects were read for the first time, however long that takes: to give up would
 /// mean to read everything again.
 async fn wait_until_listed(loader: &Loader, admin: &AdminListener) {
+    // Most starts are complete before this, and log nothing.
     let mut log_at = Instant::now() + MAX_RETRY;
     loop {
         let missing = loader.source().missing();
@@ -765,6 +768,7 @@ async fn reload_on(
         let before = current.load_full();
         findings.set(part, reload(&loader, &current, part).await);
         if !Arc::ptr_eq(&before, &current.load()) {
+            // Dropped here, it could free megabytes on a thread that serves.
             retired.add(before);
         }
         loader.agents().set_clusters(current.load().clusters_with_agents());

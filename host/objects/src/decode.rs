@@ -374,6 +374,7 @@ impl<'p> Collector<'p> {
         join_credentials(configs, &self.credentials, &mut memo.enrolled, &mut self.findings);
         let in_cluster = memo.in_cluster.get_or_insert_with(|| Arc::new(cluster::in_cluster()));
         for known in &self.resources.clusters {
+            // Only the control plane's own cluster can be known without a Secret.
             let config = configs.entry(known.server.clone());
             config.or_insert_with(|| Arc::clone(in_cluster));
         }

@@ -37,6 +37,7 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Error>> {
             2 => blank_section(&mut lines, at.line),
             _ => false,
         };
+        // A second error at a position is about the blank.
         if times == 1 {
             errors.push(error);
         }

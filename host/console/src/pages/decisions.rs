@@ -351,6 +351,7 @@ impl View<'_> {
                 stages: decision.duration_microseconds.stages(),
                 decision: &decision,
             }),
+            // A replica remembers only its own decisions, and only the latest of them.
             Err(refusal) if refusal.is_absent() => {
                 let page = NoDecisionPage {
                     frame: &self.frame,

@@ -159,6 +159,7 @@ fn make(
     };
     let extensions = match reusable(same_extensions) {
         Some(last) => last.results.extensions.clone(),
+        // With the earlier ones, whose backends and counts of open requests go on where nothing changed.
         None => extensions(config, resources, earlier).map(Arc::new),
     };
     // Also of the parts that are reused: what a load finds replaces all that earlier ones found.

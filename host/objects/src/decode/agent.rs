@@ -344,6 +344,7 @@ fn sharing(fields: &Fields<'_>) -> Sharing {
         ci::check(&ci_access);
     }
     let user_access = fields.child(USER_ACCESS).and_then(|access| user_access(&access));
+    // One mistake is enough: what could be read may share the agent with others than was meant.
     match (fields.error_count() > earlier, user_access) {
         (true, _) => Sharing::Invalid,
         (false, None) => Sharing::Nobody,

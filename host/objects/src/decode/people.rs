@@ -104,6 +104,7 @@ impl Unresolved {
         for (kind, spaces) in [("group number", &self.groups), ("project number", &self.projects)] {
             for space in spaces {
                 check_unique(&mut seen, kind, space.id.to_string(), &space.location, findings);
+                // Groups and projects share the paths, as in GitLab.
                 check_unique(&mut seen, "path", space.path.to_string(), &space.location, findings);
             }
         }

@@ -85,6 +85,7 @@ pub fn is_referable(name: &str, secret: &Secret) -> bool {
 }
 
 fn resolve<'s>(reference: &str, secrets: &'s BTreeMap<String, Arc<Secret>>) -> Result<&'s str, String> {
+    // As in Argo CD: the whole text is looked up as a key first.
     let own = secrets.get(DEFAULT_SECRET);
     if let Some(value) = own.and_then(|secret| secret.values.get(reference)) {
         return Ok(value.expose_secret());

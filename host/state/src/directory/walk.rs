@@ -46,6 +46,7 @@ pub(super) fn files(folder: &Path, findings: &mut Vec<Diagnostic>) -> Vec<FoundF
     if walk.bytes > MAX_TOTAL_BYTES {
         let message = format!("{} bytes in all files, at most {MAX_TOTAL_BYTES} are read", walk.bytes);
         walk.refuse(folder, message);
+        // Not even read: the bytes are what the bound is about.
         return Vec::new();
     }
     walk.files
@@ -160,6 +161,7 @@ pub(super) fn read(path: &Path, name: &Arc<str>) -> Result<(String, Metadata), D
         return Err(refused(0, message));
     }
     let mut bytes = Vec::new();
+    // The file can grow while it is read.
     let mut bounded = file.take(MAX_FILE_BYTES.saturating_add(1));
     bounded.read_to_end(&mut bytes).map_err(failed)?;
     let after = fs::metadata(path).map_err(failed)?;

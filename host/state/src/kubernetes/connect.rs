@@ -81,6 +81,7 @@ pub(crate) fn files(settings: &KubernetesState) -> Vec<PathBuf> {
 /// if a program makes it.
 pub(crate) fn certificate_end(config: &Config) -> Option<u64> {
     let user = &config.auth_info;
+    // As in client-go: data wins over a file.
     let pem = match (&user.client_certificate_data, &user.client_certificate) {
         (Some(data), _) => STANDARD.decode(data).ok()?,
         (None, Some(file)) => std::fs::read(file).ok()?,

@@ -68,6 +68,7 @@ struct FingerprintBuilder<'a> {
 
 /// Fingerprints everything below `paths` that is not hidden, and `.gitlab`. Blocking.
 pub(super) fn take(paths: &[PathBuf], depth: Depth, digests: &mut Digests) -> Fingerprint {
+    // Files that are not met again are forgotten with it.
     let mut before = std::mem::take(&mut digests.known);
     if digests.since.elapsed() >= MAX_DIGEST_AGE {
         before.clear();

@@ -205,6 +205,7 @@ impl ClusterWriter {
             dry_run,
         };
         let mut object = object.clone();
+        // The API server refuses a new object that has a `resourceVersion`.
         strip_server_metadata(&mut object);
         let request = path(key.kind, &key.name.namespace).create(&parameters, object.to_string().into_bytes());
         let none = ResourceVersion::new("");

@@ -208,6 +208,7 @@ impl FolderWriter {
         for _ in 0..LOCK_ATTEMPTS {
             match folder.try_lock() {
                 Ok(()) => {
+                    // A journal that is still there is one of a writer that died, because the lock was free.
                     journal::recover(&self.root).map_err(io)?;
                     return Ok(folder);
                 }

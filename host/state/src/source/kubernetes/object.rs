@@ -173,6 +173,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
         let Self(part, limit) = self;
         // Parts are nested as deep as they are here, so only what is kept whole is bounded.
         let Some(limit) = part.map_or_else(|| limit.below(), |_| Some(limit)) else {
+            // Read to its end, because the rest of the list comes after it.
             while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
             return Ok(Value::Null);
         };

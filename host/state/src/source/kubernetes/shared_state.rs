@@ -151,6 +151,7 @@ impl SharedState {
     }
 
     fn update(&self, watch: usize, change: impl FnOnce(&mut WatchStore) -> bool) {
+        // Those who are woken take the lock, so it is free before that.
         let changed = self.lock().stores.get_mut(watch).is_some_and(change);
         if changed {
             self.notify();

@@ -221,6 +221,7 @@ async fn run_watch_as<const WHOLE: bool>(shared: Arc<SharedState>, number: usize
         let error = loop {
             match events.next().await {
                 Some(Ok(event)) => {
+                    // Only a complete list shows that the watch works.
                     if matches!(event, Event::InitDone) {
                         failures.record_synced();
                     }

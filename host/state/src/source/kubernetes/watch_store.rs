@@ -111,6 +111,7 @@ impl WatchStore {
     /// Records that the watch broke and returns whether that changed anything. `failure` stays until
     /// a list is complete again.
     pub(super) fn fail(&mut self, failure: WatchFailure) -> bool {
+        // Every new attempt lists from the beginning.
         self.incoming = None;
         let optional = self.spec.requirement == WatchRequirement::Optional;
         let is_gone = failure.class == FailureClass::MissingKind;

@@ -198,6 +198,7 @@ impl ClusterWriter {
                         Err(_) => return Err(error),
                     };
                     if found.object.pointer("/metadata/deletionTimestamp").is_some() {
+                        // A deletion by somebody else is nothing that an undo may take back.
                         return Ok(is_unanswered(&error));
                     }
                     if !is_same(&found.object, before) {
