@@ -35,7 +35,7 @@ impl History {
     pub(crate) fn new(points: impl Iterator<Item = (Timestamp, bool)>, now: Timestamp) -> Self {
         let mut counts = [(0_usize, 0_usize); BARS];
         for (at, is_refused) in points {
-            // A replica whose clock is ahead has requests of the future: they count as those of now.
+            // Requests of a replica whose clock is ahead are in the future, and count as the latest.
             let age = now.duration_since(at).as_secs().max(0) / BAR.as_secs().max(1);
             let Ok(age) = usize::try_from(age) else { continue };
             let Some(count) = BARS

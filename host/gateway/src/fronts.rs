@@ -94,6 +94,7 @@ macro_rules! fronts {
                 if arrival.tunnel.is_none() {
                     target::authority(arrival.method(), arrival.uri, &arrival.head.headers)?;
                 }
+                // Not front by front: two of them could take each other's names, see `Pass`.
                 for pass in Pass::ALL {
                     $(
                         if let Some((target, answerer)) = <$front>::find(arrival, pass)? {

@@ -39,6 +39,7 @@ impl ApplicationSetStatus {
         let members = set.as_object_mut()?;
         members.insert("status".to_owned(), self.status.clone());
         let version = members.get_mut("metadata")?.get_mut("resourceVersion")?;
+        // The set may have been written after its status.
         let number = |text: &str| text.parse::<u64>().ok();
         if number(&self.resource_version) > version.as_str().and_then(number) {
             *version = self.resource_version.as_str().into();

@@ -132,6 +132,7 @@ fn join_credentials(
             (Some(_), None) | (None, Some(_)) => false,
         };
         let known = before.remove(server);
+        // With the same pointer, the next snapshot keeps the clusters that it has.
         let known = known.filter(|known| Arc::ptr_eq(&known.secret, config) && is_same(&known.credential));
         let known = known.unwrap_or_else(|| EnrolledCluster {
             joined: Arc::new(cluster::with_own_credential(config, credential.as_deref())),
@@ -276,6 +277,7 @@ impl<'p> Collector<'p> {
                 ObjectKind::NetworkPolicy => drop(resources.network_policies.remove(&name.name)),
                 ObjectKind::ConfigMap | ObjectKind::Secret | ObjectKind::Agent | ObjectKind::UserDirectory => continue,
             }
+            // A project that is only missing would leave its clusters unrestricted.
             resources.invalid_objects.push(InvalidObject {
                 kind: duplicate.kind.as_str(),
                 name: name.clone(),

@@ -127,6 +127,7 @@ pub fn permitted(project: &Project, cluster: &Cluster, namespace: &str, clusters
         let owned = clusters.iter().filter(|candidate| candidate.project == project.name);
         Ok(owned.cloned().collect())
     };
+    // It cannot fail: the clusters are at hand.
     permitted_with(project, cluster, namespace, of_project).unwrap_or(false)
 }
 

@@ -102,7 +102,7 @@ pub(super) fn config(object: &Object<'_>, secret: &Secret, cluster: &Cluster) ->
         (false, _) => ClusterAuth::Unusable {
             reason: mistakes.join("; "),
         },
-        // Argo CD uses the account of its pods there, and the gateway that of its own.
+        // Argo CD uses the account of its pods there, and the gateway that of its pod.
         (true, ClusterAuth::Anonymous) if cluster.server == IN_CLUSTER_SERVER => ClusterAuth::InCluster,
         (true, auth) => auth,
     };

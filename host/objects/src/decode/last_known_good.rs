@@ -43,7 +43,7 @@ pub(crate) fn last_known_good(
     let known: Objects<'_> = good.iter().flat_map(|input| objects(&input.items)).collect();
     let present = now.iter().flat_map(|input| objects(&input.items));
     let present: HashSet<_, FxBuildHasher> = present.map(|(key, _)| key).collect();
-    // What another file has now was moved, and must not be there twice.
+    // An object that another file has was moved, and must not be there twice.
     let is_gone = |item: &&DecodedItem| match item {
         DecodedItem::Object(decoded) => !present.contains(&(decoded.kind, &decoded.name)),
         DecodedItem::AgentConfiguration(_) => true,

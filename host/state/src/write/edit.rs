@@ -187,6 +187,7 @@ impl Editor<'_> {
         if let Some(node) = syntax.first_with_property() {
             return Err(refused(node));
         }
+        // A whole object is not written anew, because its comments would be lost.
         let (key, style) = parent.ok_or(refused(syntax))?;
         let is_inline = match new {
             Value::Array(items) => items.is_empty(),

@@ -124,6 +124,7 @@ impl FolderWriter {
     }
 
     fn objects(&self, kind: WritableKind, path: &Path, text: &Arc<str>, all: &mut Vec<NamedObject>) {
+        // The load reports texts that cannot be parsed.
         let Ok(documents) = documents(text) else { return };
         let version = version(text.as_bytes());
         for (document, root) in documents.iter().enumerate() {

@@ -106,6 +106,7 @@ impl FolderWriter {
             let text = change.new.as_deref();
             let file = text.map(|text| prepare(folder, &change.path, text)).transpose();
             prepared.push(file.map_err(io(&change.path)).map_err(about(change))?);
+            // All are checked before the first is replaced, when there is nothing to undo yet.
             change.check().map_err(about(change))?;
         }
         // A single file is replaced atomically without a journal.
