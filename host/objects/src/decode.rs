@@ -277,7 +277,7 @@ impl<'p> Collector<'p> {
                 ObjectKind::NetworkPolicy => drop(resources.network_policies.remove(&name.name)),
                 ObjectKind::ConfigMap | ObjectKind::Secret | ObjectKind::Agent | ObjectKind::UserDirectory => continue,
             }
-            // A project that is only missing would leave its clusters unrestricted.
+            // Without this, a project would only be missing, and its clusters would stay in use.
             resources.invalid_objects.push(InvalidObject {
                 kind: duplicate.kind.as_str(),
                 name: name.clone(),
