@@ -488,9 +488,10 @@ impl RunningGateway {
             served = serving => served,
             never = end_open => match never {},
         };
-        if let Some((_, served)) = self.admission {
-            served.await?;
-        }
+        let admission = match self.admission {
+            Some((_, served)) => served.await,
+            None => Ok(()),
+        };
         // The periodic push ends with these, so that none follows the last one.
         drop(self.helpers);
         // Changes that were started are completed even if their callers disconnected.
@@ -519,7 +520,8 @@ impl RunningGateway {
             tracing::warn!("the last metrics could not be pushed in time");
         }
         // Returned last: an error of the server must not lose what is still in memory.
-        Ok(served?)
+        served?;
+        Ok(admission?)
     }
 }
 

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::SettingsValidator;
+use super::authentication::{has_user, without_user};
 use crate::{ArgocdRedis, ArgocdServer};
 
 mod redis;
@@ -53,7 +54,7 @@ impl RawArgocd {
             Some(Err(why)) => {
                 let text = self.server.unwrap_or_default();
                 let hint = "such as `https://argocd-server.argocd.svc`";
-                validator.refuse("argocd.server", format!("`{text}` {why}"), hint);
+                validator.refuse("argocd.server", format!("`{}` {why}", without_user(&text)), hint);
                 return None;
             }
             None => None,
@@ -95,8 +96,7 @@ fn address(text: &str) -> Result<(Url, Option<String>), &'static str> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err("has another scheme than `http` and `https`");
     }
-    let has_user = !url.username().is_empty() || url.password().is_some();
-    if has_user || url.query().is_some() || url.fragment().is_some() {
+    if has_user(&url) || url.query().is_some() || url.fragment().is_some() {
         return Err("has a user, password, query or fragment");
     }
     let path = url.path().trim_end_matches('/').to_owned();

@@ -9,6 +9,7 @@
 //! Security: an issuer is reached over plain HTTP only on loopback. A token is sent only to an issuer whose
 //! authority the settings name.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -212,7 +213,10 @@ pub(super) fn issuers(
         let url = &entry.issuer.url;
         // Kubernetes' rule: the `iss` of a token selects the issuer, so it must select one.
         if !urls.insert(url.clone()) {
-            findings.error_in(&format!("{key}.issuer.url"), format_args!("`{url}` is listed twice"));
+            findings.error_in(
+                &format!("{key}.issuer.url"),
+                format_args!("`{}` is listed twice", without_user(url)),
+            );
         }
         let is_mapped = entry.claim_mappings.is_some();
         issuers.push((entry.check(&key, findings), is_mapped));
@@ -426,13 +430,24 @@ fn max_age(text: Option<&str>, key: &str, findings: &mut SettingsValidator<'_>) 
 /// Kubernetes requires https and only scheme, host, port and path. Here http is also accepted for
 /// loopback hosts, where nobody can listen in.
 fn check_url(text: &str, key: &str, findings: &mut SettingsValidator<'_>) {
-    let fits = Url::parse(text).is_ok_and(|url| {
-        let bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
-        is_protected(&url) && bare && url.fragment().is_none()
-    });
+    let fits = Url::parse(text)
+        .is_ok_and(|url| is_protected(&url) && !has_user(&url) && url.query().is_none() && url.fragment().is_none());
     if !fits {
         let expected = "must be https (http for loopback hosts) without user, query and fragment";
-        findings.error_in(key, format!("`{text}` {expected}"));
+        findings.error_in(key, format!("`{}` {expected}", without_user(text)));
+    }
+}
+
+/// Whether a URL has a user or a password, which would be a secret in the settings.
+pub(super) fn has_user(url: &Url) -> bool {
+    !url.username().is_empty() || url.password().is_some()
+}
+
+/// A URL as a finding shows it: without a user and password, whether or not it can be read.
+pub(super) fn without_user(text: &str) -> Cow<'_, str> {
+    match text.rsplit_once('@') {
+        Some((_, rest)) => Cow::Owned(format!("…@{rest}")),
+        None => Cow::Borrowed(text),
     }
 }
 

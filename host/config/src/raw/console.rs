@@ -9,6 +9,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::SettingsValidator;
+use super::authentication::{has_user, without_user};
 use super::kubernetes::bounded_duration;
 use crate::{Console, ConsoleHost, DeviceLogin, Issuer, OidcClient, is_loopback};
 
@@ -77,13 +78,12 @@ impl RawConsole {
     pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> Option<Console> {
         let url = Url::parse(&self.url).ok().filter(|url| {
             let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url));
-            let has_user = !url.username().is_empty() || url.password().is_some();
-            is_safe && url.path() == "/" && url.query().is_none() && url.fragment().is_none() && !has_user
+            is_safe && url.path() == "/" && url.query().is_none() && url.fragment().is_none() && !has_user(url)
         });
         let Some(url) = url else {
             let message = format!(
                 "`{}` is not an https URL of a host alone, or http on loopback",
-                self.url
+                without_user(&self.url)
             );
             let hint = "such as `https://tollgate.example.com`; people reach `/console/` there";
             validator.refuse("console.url", message, hint);

@@ -14,7 +14,7 @@ use strum::VariantArray;
 use url::Url;
 
 use super::SettingsValidator;
-use super::authentication::{RawIssuerEntry, check_origins, is_protected, issuers};
+use super::authentication::{RawIssuerEntry, check_origins, has_user, is_protected, issuers, without_user};
 use crate::kubernetes::subject;
 use crate::{
     AuditExport, Authorizer, GroupMembership, Issuer, Kubernetes, KubernetesIssuer, NamespaceKind, SameSite,
@@ -213,7 +213,7 @@ impl RawAuditExport {
             Self::Webhook { url, token_file, ca } => (url, token_file, ca),
         };
         let url = Url::parse(text.expose_secret()).ok();
-        let url = url.filter(|url| is_protected(url) && url.username().is_empty() && url.fragment().is_none());
+        let url = url.filter(|url| is_protected(url) && !has_user(url) && url.fragment().is_none());
         let Some(url) = url else {
             // SECURITY: the text is not repeated, because the path of the URL may have a secret.
             let message = "`kubernetes.audit.export.webhook.url` is not an https URL without user and fragment (http only for loopback)";
@@ -342,11 +342,14 @@ impl RawAuthorizer {
         else {
             return Authorizer::Embedded;
         };
-        let parsed = Url::parse(&url).ok().filter(|url| {
-            is_protected(url) && url.query().is_none() && url.fragment().is_none() && url.username().is_empty()
-        });
+        let parsed = Url::parse(&url)
+            .ok()
+            .filter(|url| is_protected(url) && url.query().is_none() && url.fragment().is_none() && !has_user(url));
         let Some(url) = parsed else {
-            let message = format!("`{url}` is not an https URL without user, query and fragment");
+            let message = format!(
+                "`{}` is not an https URL without user, query and fragment",
+                without_user(&url)
+            );
             validator.error_in("kubernetes.authorizer.remote.url", message);
             // Only a stand-in: the error refuses all settings.
             return Authorizer::Embedded;
@@ -452,6 +455,53 @@ mod tests {
                     assert_eq!(format!("{:?}", settings.audit_export.unwrap()), expected);
                 }
                 Err(expected) => assert_eq!(errors, [expected], "{export}"),
+            }
+        }
+    }
+
+    /// A URL with a user or a password is refused, and no finding shows them.
+    #[test]
+    fn no_url_has_a_user_and_none_is_shown() {
+        for (section, key) in [
+            ("argocd: {server: 'URL'}", "argocd.server"),
+            ("argocd: {redis: {server: 'URL'}}", "argocd.redis.server"),
+            (
+                "authentication: {jwt: [{issuer: {url: 'URL', audiences: [a]}}]}",
+                "issuer.url",
+            ),
+            ("console: {url: 'URL'}", "console.url"),
+            (
+                "kubernetes: {authorizer: {remote: {url: 'URL', secretFile: s}}}",
+                "remote.url",
+            ),
+            ("kubernetes: {audit: {export: {webhook: {url: 'URL'}}}}", "webhook.url"),
+            (
+                "kubernetes: {jwt: [{issuer: {url: 'URL', audiences: [a]}}]}",
+                "issuer.url",
+            ),
+            ("telemetry: {endpoint: 'URL'}", "telemetry.endpoint"),
+        ] {
+            let scheme = if key == "argocd.redis.server" {
+                "rediss"
+            } else {
+                "https"
+            };
+            for url in [
+                "://anna:hidden@h.example/",
+                "://:hidden@h.example/",
+                "://anna@h.example/",
+                ":anna:hidden@h",
+            ] {
+                let section = section.replace("URL", &format!("{scheme}{url}"));
+                let text = format!("state: {{directory: s}}\npolicies: {{directory: p}}\n{section}\n");
+                let loaded = parse(&text, "t.yaml", Path::new("/etc"));
+                let found: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+                assert!(found.iter().any(|text| text.contains(key)), "{section}: {found:?}");
+                let shown = found
+                    .iter()
+                    .any(|text| text.contains("anna") || text.contains("hidden"));
+                assert!(!shown, "{section}: {found:?}");
+                assert!(loaded.value.is_none(), "{section}");
             }
         }
     }

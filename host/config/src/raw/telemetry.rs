@@ -7,6 +7,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::SettingsValidator;
+use super::authentication::{has_user, without_user};
 use super::kubernetes::bounded_duration;
 use crate::Telemetry;
 
@@ -32,11 +33,13 @@ impl RawTelemetry {
     pub(super) fn check(self, validator: &mut SettingsValidator<'_>) -> Option<Telemetry> {
         let endpoint = Url::parse(&self.endpoint).ok().filter(|url| {
             let is_http = matches!(url.scheme(), "http" | "https") && url.has_host();
-            let is_bare = url.username().is_empty() && url.password().is_none();
-            is_http && is_bare && url.query().is_none() && url.fragment().is_none()
+            is_http && !has_user(url) && url.query().is_none() && url.fragment().is_none()
         });
         let Some(endpoint) = endpoint else {
-            let message = format!("`{}` is not an http or https URL without user and query", self.endpoint);
+            let message = format!(
+                "`{}` is not an http or https URL without user and query",
+                without_user(&self.endpoint)
+            );
             let hint = "such as `http://otel-collector.monitoring.svc:4318`; `/v1/traces` and `/v1/metrics` are added";
             validator.refuse("telemetry.endpoint", message, hint);
             return None;

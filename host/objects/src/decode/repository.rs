@@ -45,7 +45,8 @@ pub(super) fn repository(secret: &Secret, name: &str, kind: RepositoryKind, obje
     }
     if url.split_once("://").is_some_and(|(scheme, rest)| {
         let authority = rest.split('/').next().unwrap_or_default();
-        scheme.starts_with("http") && authority.contains('@')
+        let is_http = ["http", "https"].iter().any(|http| scheme.eq_ignore_ascii_case(http));
+        is_http && authority.contains('@')
     }) {
         mistakes.push("`url` names a user; put it under `username` and `password`".to_owned());
     }

@@ -69,8 +69,13 @@ pub(super) fn remove(text: &str, position: ObjectPosition) -> Result<String, Edi
         return Err(refused(node));
     }
     let Some(item) = position.item else {
-        let rest = lines::without_document(text, &nodes, position.document);
-        return rest.ok_or(refused(root));
+        let rest = lines::without_document(text, &nodes, position.document).ok_or(refused(root))?;
+        // A document can also end at `...`, where the lines of the next one are not told apart.
+        if position.document < values.len() {
+            values.remove(position.document);
+        }
+        let is_right = documents(&rest).is_ok_and(|left| left == values);
+        return if is_right { Ok(rest) } else { Err(refused(root)) };
     };
     let slot = values.get_mut(position.document).ok_or(NOT_READ)?;
     let old = slot.clone();

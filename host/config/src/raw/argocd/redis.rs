@@ -9,6 +9,7 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::raw::SettingsValidator;
+use crate::raw::authentication::has_user;
 use crate::raw::kubernetes::bounded_duration;
 use crate::{ArgocdRedis, RedisTls, WhenUnavailable};
 
@@ -91,7 +92,7 @@ fn address(text: &str) -> Result<Address, &'static str> {
         "rediss" => true,
         _ => return Err("has another scheme than `redis` and `rediss`"),
     };
-    if !url.username().is_empty() || url.password().is_some() {
+    if has_user(&url) {
         return Err("has a user or password; they are `username` and `passwordFile`");
     }
     if url.query().is_some() || url.fragment().is_some() {

@@ -91,6 +91,7 @@ fn an_invalid_secret_is_left_out_with_a_warning() {
             "need each other",
         ),
         (json!({ "url": "https://u:v4lue@git.example/a" }), "`url` names a user"),
+        (json!({ "url": "HTTPS://u:v4lue@git.example/a" }), "`url` names a user"),
     ] {
         let (resources, lines) = load("repository", &values);
         assert!(resources.repositories.is_empty(), "{values}");

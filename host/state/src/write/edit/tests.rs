@@ -205,6 +205,20 @@ fn documents_are_removed_with_their_separator() {
     assert_eq!(of(1), "# a\na: 1\n---\nc: 3\n");
     assert_eq!(of(2), "# a\na: 1\n---\n# b\nb: 2\n");
     assert_eq!(remove("a: 1\n", FIRST).as_deref(), Ok(""));
+    // Without `---` between two documents, neither is removed with the other.
+    for text in [
+        "---\na: 1\n...\nb: 2\n",
+        "a: 1\n...\nb: 2\n",
+        "a: 1\n...\n# b\nb: 2\n---\nc: 3\n",
+    ] {
+        for document in 0..documents(text).expect("a text").len() {
+            let position = ObjectPosition { document, item: None };
+            let mut left = documents(text).expect("a text");
+            left.remove(document);
+            let rest = remove(text, position).map(|rest| documents(&rest).expect("a text"));
+            assert!(rest.is_err() || rest == Ok(left), "{text}");
+        }
+    }
 }
 
 #[test]
