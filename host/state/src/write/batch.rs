@@ -78,7 +78,7 @@ pub struct BatchError {
     pub error: Error,
     /// Objects that were written and then restored.
     pub undone: Vec<ObjectKey>,
-    /// Objects that were written and could not be restored.
+    /// Objects that were written, or may have been, and could not be restored.
     pub not_undone: Vec<UndoFailure>,
 }
 
@@ -120,18 +120,31 @@ impl Writer {
             let refused = |error| BatchError::nothing_written(write.key().clone(), error);
             write.key().check().map_err(refused)?;
         }
+        // After a panic nobody knows how far it came.
+        let keys: Vec<ObjectKey> = writes.iter().map(|write| write.key().clone()).collect();
+        let may_be_written = |key| UndoFailure {
+            key,
+            why: "the work ended early, and it may have been written".to_owned(),
+        };
+        let interrupted = |error| {
+            Err(Box::new(BatchError {
+                key: first,
+                error,
+                undone: Vec::new(),
+                not_undone: keys.into_iter().map(may_be_written).collect(),
+            }))
+        };
         match self {
             Self::Folder(folder) => {
                 let folder = folder.clone();
                 let work = move || Ok(folder.batch(&writes));
-                let done = blocking(work).await;
-                done.unwrap_or_else(|error| Err(BatchError::nothing_written(first, error)))
+                blocking(work).await.unwrap_or_else(interrupted)
             }
             Self::Cluster(cluster) => {
                 let cluster = cluster.clone();
                 // In a task, because a caller who goes away must not leave a batch half done and not undone.
                 let done = tokio::spawn(async move { cluster.batch(&writes).await }).await;
-                done.unwrap_or_else(|_| Err(BatchError::nothing_written(first, Error::Interrupted)))
+                done.unwrap_or_else(|_| interrupted(Error::Interrupted))
             }
         }
     }
