@@ -134,9 +134,8 @@ async fn answer_gateway(
     let mut proofs = head.headers.get_all(endpoint::AUTH_HEADER).iter();
     let proof = proofs.next().filter(|_| proofs.next().is_none());
     // SECURITY: before the body, which a stranger could send for as long as they like.
-    let gateway = match endpoint.admit(proof) {
-        Ok(gateway) => gateway,
-        Err(refused) => return Ok(refused.map(Body::from)),
+    let Some(gateway) = endpoint.admit(proof) else {
+        return Ok(endpoint::not_admitted().map(Body::from));
     };
     let bound = u64::try_from(endpoint::MAX_BODY_BYTES).unwrap_or(u64::MAX);
     let BufferedBody::Whole(body) = body.buffer_if_short(bound).await? else {

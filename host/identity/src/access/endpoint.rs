@@ -41,6 +41,12 @@ const INVALID_QUERY: &str = "the body is not a valid query for access to an agen
 #[derive(Debug)]
 pub struct AdmittedGateway(());
 
+/// The answer to a sender without the secret.
+pub fn not_admitted() -> Response<Bytes> {
+    let text = "the gateway's own token is missing or not valid";
+    message(StatusCode::UNAUTHORIZED, text)
+}
+
 /// The platform endpoint for other gateways.
 #[derive(Debug)]
 pub struct PlatformEndpoint {
@@ -74,18 +80,12 @@ impl PlatformEndpoint {
         }
     }
 
-    /// Checks the sender of a query by the head of its request alone. The error is the answer.
+    /// Checks the sender of a query by the head of its request alone. `None` gets [`not_admitted`].
     ///
     /// - `field`: value of `Gitlab-Kas-Api-Request`, if there is exactly one.
-    #[expect(clippy::missing_errors_doc, reason = "the error is an answer")]
-    pub fn admit(&self, field: Option<&HeaderValue>) -> Result<AdmittedGateway, Response<Bytes>> {
-        match field.is_some_and(|proof| self.secret.is_valid_token(proof, self.clock.unix_seconds())) {
-            true => Ok(AdmittedGateway(())),
-            false => {
-                let text = "the gateway's own token is missing or not valid";
-                Err(message(StatusCode::UNAUTHORIZED, text))
-            }
-        }
+    pub fn admit(&self, field: Option<&HeaderValue>) -> Option<AdmittedGateway> {
+        let is_valid = self.secret.is_valid_token(field?, self.clock.unix_seconds());
+        is_valid.then_some(AdmittedGateway(()))
     }
 }
 

@@ -9,7 +9,7 @@ use http::{HeaderValue, Response};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
-use super::{INVALID_KEY, PATH, PlatformEndpoint};
+use super::{INVALID_KEY, PATH, PlatformEndpoint, not_admitted};
 use crate::access::tests::fixture::{Fixture, Pat, SECRET, mapped, settings};
 use crate::access::{AccessDenyReason, AccessGrant, Error, IdToken, SetupError};
 
@@ -51,11 +51,11 @@ impl Platform {
     async fn answer(&self, field: Option<&HeaderValue>, body: &[u8]) -> Response<Bytes> {
         let verify = |token: SecretString| async move { self.verify(&token) };
         match self.endpoint.admit(field) {
-            Ok(gateway) => {
+            Some(gateway) => {
                 let (authorizer, agents) = (&self.fixture.authorizer, &self.fixture.agents);
                 gateway.answer(body, authorizer, agents, verify).await
             }
-            Err(refused) => refused,
+            None => not_admitted(),
         }
     }
 
