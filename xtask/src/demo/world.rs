@@ -11,6 +11,9 @@ use tokio::process::{Child, Command};
 
 use super::{backend, cluster, token, until};
 
+/// The gateway's log, in the folder of the demo.
+const LOG: &str = "gateway.log";
+
 /// A running demo.
 #[derive(Debug)]
 pub struct World {
@@ -58,10 +61,14 @@ impl World {
         write_secret(&folder.join("state/argocd-secret.yaml"), &key)?;
         let (gateway, admin) = addresses(port)?;
         set_addresses(&folder.join("tollgate.yaml"), gateway, admin)?;
+        // Apart from the instructions, which its warnings about the demo's small cluster would hide.
+        let log = folder.join(LOG);
+        let log = std::fs::File::create(&log).with_context(|| format!("creating {}", log.display()))?;
         let child = Command::new(binary)
             .arg("serve")
             .arg("--config")
             .arg(folder.join("tollgate.yaml"))
+            .stderr(log)
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("starting {}", binary.display()))?;
@@ -89,7 +96,10 @@ impl World {
         });
         tokio::select! {
             ready = ready => ready,
-            status = self.child.wait() => bail!("the gateway ended at start: {}", status?),
+            status = self.child.wait() => {
+                let log = std::fs::read_to_string(self.folder.join(LOG)).unwrap_or_default();
+                bail!("{log}the gateway ended at start: {}", status?)
+            }
         }
     }
 
@@ -166,7 +176,8 @@ In another terminal:
   # the records of the last two decisions
   curl -s "$ADMIN/decisions?most=2"
 
-The gateway reloads everything under {folder} when it changes. Stop with ctrl-c.
+The gateway reloads everything under {folder} when it changes, and logs to {folder}/{LOG}.
+Stop with Ctrl-C.
 "#,
             binary = self.binary.display(),
             gateway = self.gateway,
