@@ -84,7 +84,7 @@ async fn send(
     let answer: Value = serde_json::from_slice(&content).unwrap_or_default();
     match status {
         // SECURITY: an answer that cannot be read must not pass for a Secret without a key, which would be written
-        // anew. Every object has a version, and a patch without one would be made whatever has changed.
+        // anew. Every object has a version, and a patch without one would be made despite any change.
         StatusCode::OK if resource_version(&answer).is_empty() => Err(Error::Unreadable {
             secret: secret.clone(),
             verb,

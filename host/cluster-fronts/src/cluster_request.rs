@@ -3,7 +3,7 @@
 //!
 //! Invariant: a request that may have had an effect is never sent twice.
 //!
-//! Security: a 401 of the cluster to the gateway's credential is told apart from other responses, so that no
+//! Security: a 401 of the cluster to the gateway's credential is kept apart from other responses, so that no
 //! front passes on its challenge.
 
 use http::HeaderName;

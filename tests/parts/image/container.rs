@@ -387,7 +387,11 @@ async fn the_connector_runs_with_the_files_of_its_image() {
         "gateway": "https://127.0.0.1:1",
         "cluster": "prod",
         "key": "/keys/connector.pem",
-        "apiServer": {"url": "https://127.0.0.1:2", "token": "/etc/tollgate/token"},
+        "apiServer": {
+            "url": "https://127.0.0.1:2",
+            "token": "/etc/tollgate/token",
+            "certificateAuthority": "/etc/ssl/certs/ca-certificates.crt",
+        },
     });
     fs::write(container.path("etc/tollgate/token"), "of-the-account").unwrap();
     fs::write(&settings, text.to_string()).unwrap();
