@@ -66,7 +66,7 @@ async fn enroll(world: &World, name: &str) {
     assert!(!stdout.contains("secret/own/"), "{stdout}");
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(
-        stderr.contains("only the gateway reaches the cluster's agent"),
+        stderr.contains("only the gateway reaches the cluster's connector"),
         "{stderr}"
     );
 }
